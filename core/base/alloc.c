@@ -35,6 +35,7 @@ void *tpu_malloc(size_t size) {
 void *tpu_calloc(size_t n, size_t size) {
   if (must_fail()) return NULL;
   if (!n || !size) n = size = 1;
+  if (n > SIZE_MAX / size) return NULL; /* a sanitizer's calloc would end the process */
   void *p = calloc(n, size);
   if (p) count(1);
   return p;
