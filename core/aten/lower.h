@@ -18,7 +18,7 @@ typedef enum tpu_arg_kind {
   TPU_ARG_TENSOR,    /* .first = operand index */
   TPU_ARG_TENSORS,   /* Tensor[] / Tensor?[]: .n operands from .first; an absent one has operand dtype NONE */
   TPU_ARG_NUMBER,    /* Scalar, float, or a CPU scalar where the schema says Tensor: .first = slot, .dtype = its type */
-  TPU_ARG_NUMBERS,   /* Scalar[] / float[]: .n slots from .first, .dtype of the first */
+  TPU_ARG_NUMBERS,   /* Scalar[] / float[]: .n slots from .first, .numbers has each one's dtype (and value if STATIC) */
   TPU_ARG_INT,       /* int, SymInt: .i (static) */
   TPU_ARG_INTS,      /* int[]: .ints, .n (static) */
   TPU_ARG_BOOL,      /* .i */
@@ -35,6 +35,14 @@ enum {
   TPU_ARG_IS_DEFAULT = 8 /* NUMBER that equals the schema's default (alpha=1): part of the signature */
 };
 
+typedef struct tpu_number { /* an element of NUMBERS */
+  uint8_t dtype;
+  union { /* with TPU_ARG_STATIC only */
+    int64_t i;
+    double f;
+  };
+} tpu_number;
+
 typedef struct tpu_arg {
   uint8_t kind;  /* tpu_arg_kind */
   uint8_t dtype; /* tpu_dtype */
@@ -45,6 +53,7 @@ typedef struct tpu_arg {
     int64_t i;
     double f;
     const int64_t *ints;
+    const tpu_number *numbers; /* NUMBERS; NULL: all have .dtype, none is static */
     const char *str;
   };
 } tpu_arg;
@@ -66,6 +75,7 @@ typedef struct tpu_args {
   const tpu_operand *operands;
   int n_slots;          /* numbers; two more follow for random rows: seed, offset */
   int n_returns;        /* of the schema */
+  uint8_t default_dtype; /* tpu_dtype of torch.get_default_dtype(), part of the signature; 0: float32 */
 } tpu_args;
 
 /* --- results */
@@ -91,6 +101,7 @@ typedef enum tpu_stride_rule {
   TPU_STRIDES_CONTIGUOUS,  /* row-major */
   TPU_STRIDES_ELEMENTWISE, /* TensorIterator's: the operands' common memory order */
   TPU_STRIDES_PRESERVE,    /* operand 0's, if dense and non-overlapping (at::empty_like, preserve_format) */
+  TPU_STRIDES_ELEMENTWISE_SCALAR, /* likewise, where a number is a 0-dim operand (binary .Scalar overloads) */
   TPU_STRIDES_CHANNELS_LAST, /* channels_last if operand 0 (or 1, a kernel) suggests it, else row-major */
 } tpu_stride_rule;
 
@@ -120,8 +131,11 @@ const tpu_operand *arg_list_operand(tpu_build *b, const tpu_args *a, int i, int 
 /* A number as a scalar of dtype: a run-time slot (constant if static). NONE gives poison without failure: test first. */
 tpu_val arg_number(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype);
 tpu_val arg_list_number(tpu_build *b, const tpu_args *a, int i, int k, tpu_dtype dtype);
+tpu_dtype arg_number_dtype(const tpu_args *a, int i); /* a number's own type; TPU_DTYPE_NONE: no number */
+tpu_dtype arg_list_number_dtype(const tpu_args *a, int i, int k);
 bool arg_is_default(const tpu_args *a, int i);   /* the row must list i in `defaults` */
 double arg_static(tpu_build *b, const tpu_args *a, int i); /* the row must list i in `statics` */
+double arg_list_static(tpu_build *b, const tpu_args *a, int i, int k); /* of NUMBERS or INTS */
 int64_t arg_int(tpu_build *b, const tpu_args *a, int i, int64_t otherwise); /* NONE: otherwise */
 bool arg_bool(tpu_build *b, const tpu_args *a, int i);
 const int64_t *arg_ints(const tpu_args *a, int i, int *out_n); /* INTS, or INT as one; NONE: n = 0 */
@@ -139,8 +153,16 @@ tpu_dtype promote_args(tpu_build *b, const tpu_args *a, int i, int n);
 tpu_dtype promote_list(tpu_build *b, const tpu_args *a, int i);
 /* Argument i (tensor or number) converted to dtype. */
 tpu_val arg_as(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype);
-/* Float result for integral inputs: default dtype float32 (at::native int-to-float promotion). */
+/* The same for operands that are not arguments of their own (elements of lists). */
+tpu_dtype promote_operands(tpu_build *b, int n, const tpu_operand *const *operands);
+tpu_dtype promote_operand_number(tpu_build *b, const tpu_args *a, const tpu_operand *operand, tpu_dtype number);
+/* Argument i for arithmetic whose result is of dtype: a tensor converted to dtype and then to its opmath type, a number
+ * straight to the opmath type. */
+tpu_val arg_math(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype);
+/* Float result for integral inputs: float32, or torch's default dtype (at::native int-to-float promotion). */
 tpu_dtype promote_float(tpu_dtype t);
+tpu_dtype promote_float_default(const tpu_args *a, tpu_dtype t);
+tpu_dtype default_dtype(const tpu_args *a);
 /* Common broadcast dims of n values; INVALID_ARGUMENT in PyTorch's words ("The size of tensor a (3) must match ..."). Returns the rank; out_dims[TPU_MAX_RANK]. */
 int broadcast_dims(tpu_build *b, int n, const tpu_val *xs, int64_t *out_dims);
 /* Broadcasts xs in place to their common dims. */
@@ -148,18 +170,31 @@ void broadcast_all(tpu_build *b, int n, tpu_val *xs);
 /* op over x, y broadcast to each other (equal dtypes). */
 tpu_val bcast_binary(tpu_build *b, tpu_hlo op, tpu_val x, tpu_val y);
 tpu_val bcast_select(tpu_build *b, tpu_val pred, tpu_val x, tpu_val y);
+/* op in x's opmath type, rounded once back to x's dtype. */
+tpu_val unary_math(tpu_build *b, tpu_hlo op, tpu_val x);
+/* op over operands from arg_math, broadcast to each other; the result rounded to dtype. */
+tpu_val binary_math(tpu_build *b, tpu_hlo op, tpu_dtype dtype, tpu_val x, tpu_val y);
 /* x op scalar constant of x's dtype. */
 tpu_val binary_c(tpu_build *b, tpu_hlo op, tpu_val x, double c);
+
+/* NotImplementedError in PyTorch's words: "exp" not implemented for 'Bool'. */
+tpu_val fail_not_implemented(tpu_build *b, const tpu_args *a, tpu_dtype dtype);
 
 /* --- random numbers (random.c) */
 /* Bits for dims from the generator of this call; advances the draw within the call. Row must be `random`. */
 tpu_val random_u32(tpu_build *b, const tpu_args *a, tpu_outs *o, int rank, const int64_t *dims);
-/* [0, 1) as PyTorch's uniform: 24 random bits for f32 and lower, 53 for f64. */
+tpu_val random_u64(tpu_build *b, const tpu_args *a, tpu_outs *o, int rank, const int64_t *dims);
+/* [0, 1) as PyTorch's uniform: as many random bits as the significand has (8 bf16, 11 f16, 24 f32, 53 f64). */
 tpu_val random_unit(tpu_build *b, const tpu_args *a, tpu_outs *o, tpu_dtype dtype, int rank, const int64_t *dims);
 
 /* --- strides (stride.c) */
 /* Fills out_strides[rank] for a result of `sizes` by the row's rule and its operands. */
 void stride_rule_apply(tpu_stride_rule rule, const tpu_args *a, int rank, const int64_t *sizes, int64_t *out_strides);
+/* TensorIterator's strides for a result of `sizes` from these operands. with_scalars: a 0-dim operand takes part besides. */
+void strides_elementwise(int n, const tpu_operand *const *operands, bool with_scalars, int rank, const int64_t *sizes,
+                         int64_t *out_strides);
+/* at::empty_like(preserve_format) of a tensor of (sizes, strides). */
+void strides_preserve(int rank, const int64_t *sizes, const int64_t *strides, int64_t *out_strides);
 void strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
 void strides_channels_last(int rank, const int64_t *sizes, int64_t *out_strides); /* rank 4 or 5 (3: row-major) */
 /* at::suggest_memory_format == channels_last (4-d) / channels_last_3d (5-d). */
