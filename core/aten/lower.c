@@ -83,7 +83,7 @@ tpu_val arg_list_number(tpu_build *b, const tpu_args *a, int i, int k, tpu_dtype
   const tpu_arg *arg = get(a, i);
   if (arg->kind != TPU_ARG_NUMBERS || k < 0 || (uint32_t)k >= arg->n) return wrong_kind(b, a, i, "a list of numbers");
   if (!(arg->flags & TPU_ARG_STATIC)) return tpu_slot(b, arg->first + (uint32_t)k, dtype);
-  const tpu_number *number = &arg->numbers[k];
+  const tpu_list_number *number = &arg->numbers[k];
   if (is_floating_number((tpu_dtype)number->dtype)) return tpu_scalar(b, dtype, number->f);
   return tpu_scalar_i(b, dtype, number->i);
 }
@@ -118,7 +118,7 @@ double arg_list_static(tpu_build *b, const tpu_args *a, int i, int k) {
   const tpu_arg *arg = get(a, i);
   if (arg->kind == TPU_ARG_INTS) return (double)arg->ints[k];
   if (arg->kind == TPU_ARG_NUMBERS && (arg->flags & TPU_ARG_STATIC) && k >= 0 && (uint32_t)k < arg->n) {
-    const tpu_number *number = &arg->numbers[k];
+    const tpu_list_number *number = &arg->numbers[k];
     return is_floating_number((tpu_dtype)number->dtype) ? number->f : (double)number->i;
   }
   wrong_kind(b, a, i, "a list of static numbers");
