@@ -35,13 +35,13 @@ enum {
   TPU_ARG_IS_DEFAULT = 8 /* NUMBER that equals the schema's default (alpha=1): part of the signature */
 };
 
-typedef struct tpu_number { /* an element of NUMBERS */
+typedef struct tpu_list_number { /* an element of NUMBERS */
   uint8_t dtype;
   union { /* with TPU_ARG_STATIC only */
     int64_t i;
     double f;
   };
-} tpu_number;
+} tpu_list_number;
 
 typedef struct tpu_arg {
   uint8_t kind;  /* tpu_arg_kind */
@@ -53,7 +53,7 @@ typedef struct tpu_arg {
     int64_t i;
     double f;
     const int64_t *ints;
-    const tpu_number *numbers; /* NUMBERS; NULL: all have .dtype, none is static */
+    const tpu_list_number *numbers; /* NUMBERS; NULL: all have .dtype, none is static */
     const char *str;
   };
 } tpu_arg;

@@ -5,6 +5,7 @@
 #define TPU_PJRT_PLUGIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
