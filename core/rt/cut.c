@@ -1,0 +1,297 @@
+#include <string.h>
+
+#include "base/alloc.h"
+#include "rt/private.h"
+
+static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
+
+/* --- packing run-time numbers */
+static double number_f(const tpu_number *n) {
+  switch (n->dtype) {
+    case TPU_F64: return n->f;
+    case TPU_C128: return n->c[0];
+    default: return (double)n->i;
+  }
+}
+static int64_t number_i(const tpu_number *n) {
+  switch (n->dtype) {
+    case TPU_F64: return (int64_t)n->f;
+    case TPU_C128: return (int64_t)n->c[0];
+    default: return n->i;
+  }
+}
+static uint32_t float_bits(double v) {
+  float f = (float)v;
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+static void pack_one(const tpu_slot_use *u, const tpu_number *n, uint32_t *words, double *doubles) {
+  switch (u->dtype) {
+    case TPU_F64: doubles[u->at] = number_f(n); break;
+    case TPU_C128:
+      doubles[u->at] = number_f(n);
+      doubles[u->at + 1] = n->dtype == TPU_C128 ? n->c[1] : 0;
+      break;
+    case TPU_C64:
+      words[u->at] = float_bits(number_f(n));
+      words[u->at + 1] = float_bits(n->dtype == TPU_C128 ? n->c[1] : 0);
+      break;
+    case TPU_I64:
+    case TPU_U64: {
+      uint64_t v = (uint64_t)number_i(n);
+      words[u->at] = (uint32_t)v;
+      words[u->at + 1] = (uint32_t)(v >> 32);
+      break;
+    }
+    case TPU_BOOL: words[u->at] = n->dtype == TPU_BOOL || n->dtype == TPU_I64 ? n->i != 0 : number_f(n) != 0; break;
+    default:
+      words[u->at] = tpu_dtype_kind(u->dtype) == TPU_KIND_FLOAT ? float_bits(number_f(n)) : (uint32_t)(uint64_t)number_i(n);
+  }
+}
+
+#define SMALL_PACK 256
+/* Sends the packs; out[] gets a buffer per non-empty pack. */
+static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buffer **out, int *out_n) {
+  uint32_t small_words[SMALL_PACK] __attribute__((aligned(64)));
+  double small_doubles[SMALL_PACK / 4] __attribute__((aligned(64)));
+  uint32_t *words = small_words, n_words = exe->pack_size[TPU_PACK_WORDS];
+  double *doubles = small_doubles;
+  uint32_t n_doubles = exe->pack_size[TPU_PACK_F64];
+  if (n_words > SMALL_PACK && !(words = tpu_malloc(n_words * sizeof *words))) return out_of_memory();
+  tpu_status status = NULL;
+  if (n_doubles > SMALL_PACK / 4 && !(doubles = tpu_malloc(n_doubles * sizeof *doubles))) {
+    doubles = small_doubles;
+    status = out_of_memory();
+  }
+  for (uint32_t i = 0; !status && i < exe->n_slots; i++) {
+    const tpu_slot_use *u = &exe->slots[i];
+    tpu_number offset = {.dtype = TPU_I64};
+    const tpu_number *n = &offset;
+    if (u->index < seg->n_numbers) n = &seg->numbers[u->index];
+    else offset.i = seg->offsets[u->index - seg->n_numbers];
+    pack_one(u, n, words, doubles);
+  }
+  *out_n = 0;
+  for (int p = 0; !status && p < TPU_PACK_COUNT; p++) {
+    if (!exe->pack_size[p]) continue;
+    int64_t dim = exe->pack_size[p];
+    status = tpu_buffer_from_host(tpu_rt.client, seg->device, p == TPU_PACK_WORDS ? TPU_U32 : TPU_F64, 1, &dim,
+                                  p == TPU_PACK_WORDS ? (const void *)words : (const void *)doubles, TPU_HOST_COPY,
+                                  &out[*out_n], NULL);
+    if (!status) ++*out_n;
+  }
+  if (words != small_words) tpu_free(words);
+  if (doubles != small_doubles) tpu_free(doubles);
+  if (status) {
+    for (int i = 0; i < *out_n; i++) tpu_buffer_destroy(tpu_rt.client, out[i]);
+    *out_n = 0;
+  }
+  return status;
+}
+
+/* --- running a segment's program */
+#define SMALL_IO 64
+static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
+  uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs;
+  void *small[2 * SMALL_IO], **block = small;
+  int64_t small_keep[SMALL_IO], *keep = small_keep;
+  if (n_in + n_out > 2 * SMALL_IO && !(block = tpu_malloc((n_in + n_out) * sizeof *block))) return out_of_memory();
+  if (exe->n_aliases > SMALL_IO && !(keep = tpu_malloc(exe->n_aliases * sizeof *keep))) {
+    if (block != small) tpu_free(block);
+    return out_of_memory();
+  }
+  tpu_buffer **in = (tpu_buffer **)(void *)block, **out = in + n_in, *packs[TPU_PACK_COUNT];
+  int n_packs = 0;
+  size_t n_keep = 0;
+  tpu_event *done = NULL;
+  for (uint32_t i = 0; i < exe->n_params; i++) in[i] = seg->values[exe->params[i]]->buffer;
+  /* A leaf somebody else still holds must survive. Its count cannot rise again from one: only storages hand it out. */
+  for (uint32_t i = 0; i < exe->n_aliases; i++) {
+    const tpu_value *leaf = seg->values[exe->params[exe->aliases[i].param]];
+    if (atomic_load_explicit(&leaf->refs, memory_order_acquire) > 1) keep[n_keep++] = exe->aliases[i].param;
+  }
+  tpu_rt.stats.donated += exe->n_aliases - n_keep;
+  tpu_rt.stats.executes++;
+  tpu_rt_unlock();
+  tpu_status status = send_packs(seg, exe, packs, &n_packs);
+  for (int i = 0; i < n_packs; i++) in[exe->n_params + (uint32_t)i] = packs[i];
+  if (!status)
+    status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep,
+                         out, n_out, &done);
+  for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
+  if (!status && wait) {
+    status = tpu_event_await(tpu_rt.client, done);
+    if (status)
+      for (uint32_t i = 0; i < n_out; i++) tpu_buffer_destroy(tpu_rt.client, out[i]);
+  }
+  tpu_rt_lock();
+  if (done && (wait || status)) tpu_event_destroy(tpu_rt.client, done);
+  else tpu_event_push(seg->device, done);
+  for (uint32_t i = 0; !status && i < n_out; i++) {
+    tpu_value *v = seg->values[exe->outputs[i]];
+    tpu_value_set_buffer(v, out[i]); /* one that nobody wants any more goes with the segment */
+    v->segment = NULL;
+    atomic_store_explicit(&v->state, VALUE_READY, memory_order_release);
+  }
+  if (block != small) tpu_free(block);
+  if (keep != small_keep) tpu_free(keep);
+  return status;
+}
+
+/* After a failure: a storage whose old contents still exist gets them back, everything else that was to be made carries the error. */
+static void poison(tpu_segment *seg, tpu_status status) {
+  for (uint32_t i = 0; i < seg->n_values; i++) {
+    tpu_value *v = seg->values[i];
+    if (seg->is_leaf[i] || atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_READY) continue;
+    tpu_value *leaf = v->replaces != NO_VALUE ? seg->values[v->replaces] : NULL;
+    bool wanted = atomic_load_explicit(&v->refs, memory_order_relaxed) > 1;
+    v->segment = NULL;
+    if (wanted && leaf && leaf->layout == v->layout && leaf->buffer &&
+        atomic_load_explicit(&leaf->refs, memory_order_relaxed) == 1 && !tpu_buffer_is_deleted(tpu_rt.client, leaf->buffer)) {
+      tpu_value_set_buffer(v, tpu_value_take_buffer(leaf));
+      atomic_store_explicit(&v->state, VALUE_READY, memory_order_release);
+      continue;
+    }
+    v->error = tpu_status_retain(status);
+    atomic_store_explicit(&v->state, VALUE_FAILED, memory_order_release);
+  }
+}
+
+void tpu_segment_detach(tpu_segment *seg) {
+  tpu_rt.devices[seg->device].open_segments--;
+  if (seg->lane) {
+    seg->lane->segments[seg->device] = NULL;
+    seg->lane = NULL;
+    return;
+  }
+  for (tpu_segment **p = &tpu_rt.orphans; *p; p = &(*p)->next)
+    if (*p == seg) {
+      *p = seg->next;
+      return;
+    }
+}
+
+tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) {
+  uint64_t small_live[64], *live = small_live;
+  tpu_segment_detach(seg);
+  uint32_t words = (seg->n_values + 63) / 64;
+  tpu_status status = NULL;
+  bool any = false;
+  if (words > 64 && !(live = tpu_malloc(words * sizeof *live))) {
+    live = small_live;
+    status = out_of_memory();
+  } else {
+    memset(live, 0, words * sizeof *live);
+  }
+  for (uint32_t i = 0; i < seg->n_values; i++) {
+    tpu_value *v = seg->values[i];
+    if (seg->is_leaf[i]) continue;
+    atomic_store_explicit(&v->state, VALUE_LAUNCHING, memory_order_release);
+    if (atomic_load_explicit(&v->refs, memory_order_acquire) <= 1) continue;
+    any = true;
+    if (!status) live[i / 64] |= UINT64_C(1) << (i % 64);
+  }
+  if (any) {
+    const tpu_exe *exe = NULL;
+    tpu_rt.stats.segments++;
+    if (!status) status = tpu_program_get(seg, live, &exe);
+    if (!status) status = run(seg, exe, wait);
+    if (status) poison(seg, status);
+    pthread_cond_broadcast(&tpu_rt.settled);
+  }
+  tpu_rt_unlock();
+  if (live != small_live) tpu_free(live);
+  tpu_segment_free(seg);
+  tpu_rt_lock();
+  return status;
+}
+
+tpu_status tpu_value_settle(tpu_value *v) {
+  for (;;) {
+    switch ((tpu_value_state)atomic_load_explicit(&v->state, memory_order_acquire)) {
+      case VALUE_READY: return NULL;
+      case VALUE_FAILED: return tpu_status_retain(v->error);
+      case VALUE_DEFERRED: tpu_status_release(tpu_segment_launch(v->segment, false)); break; /* v tells */
+      case VALUE_LAUNCHING: pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock); break;
+    }
+  }
+}
+
+/* --- cuts that are asked for */
+static tpu_status cut_locked(tpu_lane *lane, int device) {
+  tpu_status status = NULL;
+  lane->cut_later = false;
+  for (int d = 0; d < lane->n_segments; d++)
+    if (lane->segments[d] && (device < 0 || d == device))
+      status = tpu_status_join(status, tpu_segment_launch(lane->segments[d], false));
+  return status;
+}
+
+tpu_status tpu_cut(tpu_lane *lane, int device) {
+  TPU_TRY(tpu_rt_enter());
+  tpu_rt_lock();
+  tpu_status status = cut_locked(lane, device);
+  tpu_rt_unlock();
+  return status;
+}
+
+static tpu_segment *pending_segment(int device) {
+  for (tpu_lane *l = tpu_rt.lanes; l; l = l->next)
+    if (device < l->n_segments && l->segments[device]) return l->segments[device];
+  for (tpu_segment *o = tpu_rt.orphans; o; o = o->next)
+    if (o->device == device) return o;
+  return NULL;
+}
+
+tpu_status tpu_synchronize(int device) {
+  if (!tpu_is_initialized() && !tpu_in_bad_fork()) return NULL; /* nothing can be pending */
+  TPU_TRY(tpu_rt_enter());
+  if (device < 0 || device >= tpu_rt.n_devices)
+    return tpu_error(TPU_INVALID_ARGUMENT, "tpu:%d does not exist: there are %d devices", device, tpu_rt.n_devices);
+  tpu_device_state *d = &tpu_rt.devices[device];
+  tpu_status status = NULL;
+  tpu_rt_lock();
+  for (tpu_segment *seg; (seg = pending_segment(device));) status = tpu_status_join(status, tpu_segment_launch(seg, false));
+  while (d->n_pending) {
+    tpu_event *e = d->pending[--d->n_pending];
+    tpu_rt_unlock();
+    status = tpu_status_join(status, tpu_event_await(tpu_rt.client, e));
+    tpu_event_destroy(tpu_rt.client, e);
+    tpu_rt_lock();
+  }
+  tpu_status earlier = d->async_error;
+  d->async_error = NULL;
+  tpu_rt_unlock();
+  return tpu_status_join(earlier, status);
+}
+
+tpu_status tpu_query(tpu_lane *lane, int device, bool *out_done) {
+  *out_done = true;
+  if (!tpu_is_initialized() && !tpu_in_bad_fork()) return NULL;
+  TPU_TRY(tpu_rt_enter());
+  if (device < 0 || device >= tpu_rt.n_devices) return tpu_error(TPU_INVALID_ARGUMENT, "tpu:%d does not exist", device);
+  tpu_device_state *d = &tpu_rt.devices[device];
+  tpu_rt_lock();
+  tpu_status status = cut_locked(lane, device);
+  for (uint32_t i = 0; i < d->n_pending && *out_done; i++) *out_done = tpu_event_ready(tpu_rt.client, d->pending[i]);
+  tpu_rt_unlock();
+  return status;
+}
+
+tpu_status tpu_pending_text(tpu_lane *lane, int device, char **out_text) {
+  TPU_TRY(tpu_rt_enter());
+  tpu_strbuf text = {0};
+  tpu_status status = NULL;
+  tpu_rt_lock();
+  tpu_segment *seg = device >= 0 && device < lane->n_segments ? lane->segments[device] : NULL;
+  if (seg && seg->n_records) status = tpu_program_text(seg, &text);
+  tpu_rt_unlock();
+  if (!status) {
+    *out_text = text.size ? tpu_strbuf_take(&text) : tpu_strdup("");
+    if (!*out_text) status = out_of_memory();
+  }
+  tpu_strbuf_destroy(&text);
+  return status;
+}

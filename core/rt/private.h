@@ -1,0 +1,215 @@
+/* What the files of rt/ share. Everything here is guarded by the runtime's lock unless it says otherwise. */
+#ifndef TPU_RT_PRIVATE_H
+#define TPU_RT_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/map.h"
+#include "ir/emit.h"
+#include "ir/view.h"
+#include "rt/runtime.h"
+
+/* --- layouts and places: interned, immortal, compared by address */
+typedef struct tpu_layout { /* the type of a value: dims in memory order */
+  tpu_dtype dtype;
+  int rank;
+  const int64_t *dims;
+  int64_t numel, nbytes;
+  uint64_t hash;
+} tpu_layout;
+typedef struct tpu_place { /* how logical [sizes] with dense strides lie in memory */
+  const tpu_layout *layout;
+  const int64_t *sizes, *strides;
+  const int64_t *perm; /* memory dim i is logical dim perm[i]; NULL: identity */
+  uint64_t hash;
+} tpu_place;
+const tpu_layout *tpu_layout_intern(tpu_dtype dtype, int rank, const int64_t *dims); /* NULL: out of memory */
+/* NULL and *out_dense = false if (sizes, strides) is not dense and non-overlapping. */
+const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, bool *out_dense);
+
+/* --- values */
+typedef enum tpu_value_state { VALUE_DEFERRED, VALUE_LAUNCHING, VALUE_READY, VALUE_FAILED } tpu_value_state;
+typedef struct tpu_segment tpu_segment;
+typedef struct tpu_value {
+  atomic_int refs; /* storages, plus one of the segment that will produce it or reads it */
+  atomic_int state;
+  const tpu_layout *layout;
+  int device;
+  uint32_t index;       /* DEFERRED: its number in its segment */
+  tpu_segment *segment; /* DEFERRED */
+  uint32_t replaces;    /* DEFERRED: the leaf whose storage it took over, or NO_VALUE */
+  uint64_t leaf_serial; /* the last segment that reads it as a leaf, and its number there */
+  uint32_t leaf_index;
+  tpu_buffer *buffer;   /* READY */
+  _Atomic(void *) host; /* READY and finished on a platform with host pointers: its data */
+  tpu_status error;     /* FAILED */
+} tpu_value;
+#define NO_VALUE UINT32_MAX
+tpu_value *tpu_value_create(int device, const tpu_layout *layout, tpu_value_state state); /* refs 1; NULL: out of memory */
+void tpu_value_retain(tpu_value *v);
+void tpu_value_release(tpu_value *v); /* NULL allowed; may destroy a buffer: not under the lock */
+void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer); /* takes it; accounts for its bytes */
+tpu_buffer *tpu_value_take_buffer(tpu_value *v);
+
+struct tpu_storage {
+  atomic_int refs;
+  int device;
+  int64_t nbytes;
+  uint64_t address;
+  tpu_value *value;       /* NULL: undefined contents */
+  const tpu_layout *hint; /* of undefined contents */
+};
+
+/* --- signatures */
+typedef enum tpu_sig_kind {
+  SIG_CALL,    /* a row */
+  SIG_CONVERT, /* out = operand 0 converted to the output's dtype */
+  SIG_STORE,   /* out = operand 0's base with the view operand 0 replaced by operand 1 */
+  SIG_ZERO     /* out = zeros of its layout */
+} tpu_sig_kind;
+struct tpu_signature {
+  tpu_hash hash;
+  uint32_t n_words; /* of the key it was found by */
+  const uint64_t *words;
+  struct tpu_signature *next; /* same hash.lo */
+  tpu_sig_kind kind;
+  tpu_args args; /* operands without values */
+  int n_out;
+  tpu_result *results;
+  const tpu_place **places; /* natural place of each output; NULL: undefined */
+  int64_t random_blocks;
+  uint32_t n_numbers;       /* with seed and offset */
+  int64_t *operand_bytes;   /* numel * element bytes if the operand is dense, else -1 */
+};
+/* The signature of an internal kind over tensors; dtype: CONVERT's result. */
+tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_tensor *tensors, tpu_dtype dtype,
+                                  const tpu_signature **out) TPU_MUST_USE;
+
+/* --- segments */
+typedef struct tpu_record_out {
+  uint32_t value;         /* NO_VALUE: undefined or not kept */
+  const tpu_place *place; /* of the logical result; STORE and ZERO: only its layout counts */
+  const tpu_layout *layout;
+} tpu_record_out;
+typedef struct tpu_rec {
+  const tpu_signature *sig;
+  uint32_t ref;    /* first operand in refs; NO_VALUE entries are absent operands */
+  uint32_t out;    /* first in outs */
+  uint32_t number; /* first in numbers */
+  uint32_t offset; /* first in offsets; one per partial operand */
+} tpu_rec;
+struct tpu_segment {
+  int device;
+  uint64_t serial;
+  tpu_hash key; /* over all but offsets, numbers and liveness */
+  uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
+  uint32_t cap_records, cap_refs, cap_outs, cap_numbers, cap_offsets, cap_values;
+  tpu_rec *records;
+  uint32_t *refs;
+  tpu_record_out *outs;
+  tpu_number *numbers;
+  int64_t *offsets;
+  tpu_value **values; /* each holds one reference */
+  uint8_t *is_leaf;   /* per value */
+  tpu_value **spare;  /* made ahead, so that recording itself cannot fail */
+  uint32_t n_spare, cap_spare;
+  bool shared;        /* another segment of the device is or was open meanwhile: leaf marks may be overwritten */
+  tpu_map leaves;     /* if shared: value -> its number + 1 */
+  tpu_lane *lane;
+  tpu_segment *next;  /* in the pool of empty segments, or the list of orphans */
+};
+#define TPU_SEGMENT_MAX_RECORDS 8192
+struct tpu_lane {
+  atomic_int refs;
+  bool cut_later;
+  int n_segments;
+  tpu_segment **segments; /* by device; NULL: nothing pending */
+  struct tpu_lane *next, *prev;
+};
+bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base);
+
+/* --- programs (program.c) */
+typedef struct tpu_exe {
+  tpu_executable *executable;
+  uint32_t n_params, n_outputs, n_slots, n_aliases;
+  uint32_t *params;  /* values, in argument order */
+  uint32_t *outputs; /* values */
+  tpu_slot_use *slots; /* index >= the segment's number count: an offset */
+  uint32_t pack_size[TPU_PACK_COUNT];
+  tpu_alias *aliases; /* param = position among the arguments, output = position among the outputs */
+  uint64_t *output_set; /* bit per value */
+  struct tpu_exe *next;
+} tpu_exe;
+typedef struct tpu_program {
+  tpu_hash key;
+  uint32_t n_records, n_refs, n_outs, n_offsets, n_values, n_numbers;
+  tpu_rec *records;
+  uint32_t *refs;
+  tpu_record_out *outs;
+  const tpu_layout **layouts; /* per value */
+  uint32_t *replaces;         /* per value */
+  int64_t *offsets;
+  uint8_t *dynamic; /* per offset: a run-time slot */
+  tpu_exe *exes;
+  struct tpu_program *next; /* same key */
+} tpu_program;
+/* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it compiles.
+ * The result stays valid until the cache is cleared; *out_dynamic: the program's mask. */
+tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) TPU_MUST_USE;
+tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) TPU_MUST_USE;
+void tpu_program_cache_clear(void);
+
+/* --- disk cache (disk.c); no lock needed */
+void tpu_disk_key(const char *text, size_t size, char out_hex[65]);
+/* NULL: a miss of any kind. Free with tpu_free. */
+char *tpu_disk_read(const char *key, size_t *out_size);
+void tpu_disk_write(const char *key, const char *data, size_t size); /* best effort, atomic */
+/* Only one process compiles a key: true if this one holds the lock (release with _unlock), false if there is no cache or it timed out. */
+int tpu_disk_lock(const char *key);   /* descriptor or -1 */
+void tpu_disk_unlock(int descriptor);
+
+/* --- launching (cut.c) */
+void tpu_segment_detach(tpu_segment *seg); /* from its lane or the orphans; lock held */
+/* Detaches and launches a segment; lock held on entry and exit, dropped in between. Failures are in the values; the returned status is
+ * for who asked (retained). */
+tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) TPU_MUST_USE;
+tpu_segment *tpu_segment_new(int device); /* from the pool; NULL: out of memory */
+void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held */
+/* Makes `v` READY: launches its segment or waits for who launches it. Lock held; may be dropped. FAILED: its error. */
+tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;
+
+/* --- the runtime */
+typedef struct tpu_device_state {
+  atomic_llong bytes, peak, allocations, frees;
+  tpu_event **pending; /* of launched programs */
+  uint32_t n_pending, cap_pending;
+  tpu_status async_error;
+  int open_segments;
+} tpu_device_state;
+typedef struct tpu_runtime {
+  pthread_mutex_t lock;
+  pthread_cond_t settled; /* some LAUNCHING value or compile ended */
+  tpu_client *client;
+  tpu_target target;
+  const tpu_quirks *quirks;
+  int n_devices;
+  const tpu_signature *zero; /* of SIG_ZERO */
+  tpu_device_state *devices;
+  tpu_lane *lanes;
+  tpu_segment *orphans;
+  tpu_segment *pool;
+  atomic_ullong next_serial;
+  tpu_stats stats;
+} tpu_runtime;
+extern tpu_runtime tpu_rt;
+tpu_status tpu_rt_enter(void) TPU_MUST_USE; /* initialised, not forked */
+static inline void tpu_rt_lock(void) { pthread_mutex_lock(&tpu_rt.lock); }
+static inline void tpu_rt_unlock(void) { pthread_mutex_unlock(&tpu_rt.lock); }
+const tpu_config *tpu_rt_config(void);
+void tpu_event_push(int device, tpu_event *event); /* lock held */
+tpu_mode tpu_mode_now(void);
+
+#endif

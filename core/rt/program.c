@@ -1,0 +1,473 @@
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "rt/private.h"
+
+/* Programs by segment key. Compiled programs are kept until tpu_cache_clear, bounded by count. */
+static tpu_map programs;
+
+static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- from a segment to a graph */
+typedef struct wanted { /* what the program shall give, and how */
+  const uint8_t *dynamic;   /* per offset; NULL: none */
+  const uint64_t *live;     /* outputs; NULL: everything produced that is alive now */
+  uint32_t *outputs, n_outputs; /* filled: values */
+} wanted;
+
+static tpu_val read_operand(tpu_build *b, const tpu_segment *seg, const tpu_val *vals, const tpu_signature *sig, int k,
+                            uint32_t ref, uint32_t *offset, const uint8_t *dynamic, tpu_view_geometry *out_view) {
+  const tpu_operand *o = &sig->args.operands[k];
+  tpu_view_geometry view = {.dtype = o->dtype, .rank = o->rank, .sizes = o->sizes, .strides = o->strides};
+  if (tpu_is_partial(sig, k, seg->values[ref]->layout)) {
+    uint32_t i = (*offset)++;
+    if (dynamic && dynamic[i]) view.dyn_offset = tpu_slot(b, seg->n_numbers + i, TPU_I64);
+    else view.offset = seg->offsets[i];
+  }
+  if (out_view) {
+    *out_view = view;
+    return vals[ref];
+  }
+  return tpu_view_read(b, vals[ref], &view);
+}
+
+static void place_result(tpu_build *b, const tpu_record_out *o, tpu_val v, tpu_val *vals) {
+  v = tpu_convert(b, v, o->layout->dtype);
+  if (o->place->perm) v = tpu_transpose(b, v, o->place->perm);
+  vals[o->value] = v;
+}
+
+static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r, const uint8_t *dynamic, tpu_val *vals) {
+  const tpu_signature *sig = r->sig;
+  uint32_t offset = r->offset;
+  b->slot_base = 0;
+  switch (sig->kind) {
+    case SIG_ZERO: {
+      const tpu_record_out *o = &seg->outs[r->out];
+      vals[o->value] = tpu_full(b, o->layout->dtype, o->layout->rank, o->layout->dims, 0);
+      return;
+    }
+    case SIG_STORE: {
+      tpu_view_geometry view;
+      tpu_val base = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, dynamic, &view);
+      tpu_val src = read_operand(b, seg, vals, sig, 1, seg->refs[r->ref + 1], &offset, dynamic, NULL);
+      vals[seg->outs[r->out].value] = tpu_view_write(b, base, &view, tpu_convert(b, src, view.dtype));
+      return;
+    }
+    case SIG_CONVERT: {
+      tpu_val src = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, dynamic, NULL);
+      place_result(b, &seg->outs[r->out], src, vals);
+      return;
+    }
+    case SIG_CALL: break;
+  }
+  tpu_args args = sig->args;
+  tpu_operand *ops = tpu_build_alloc(b, sizeof *ops * (size_t)(args.n_operands + 1));
+  if (!ops) return;
+  for (int k = 0; k < args.n_operands; k++) {
+    ops[k] = sig->args.operands[k];
+    if (ops[k].dtype == TPU_DTYPE_NONE) continue;
+    ops[k].val = read_operand(b, seg, vals, sig, k, seg->refs[r->ref + (uint32_t)k], &offset, dynamic, NULL);
+  }
+  args.operands = ops;
+  tpu_outs outs = {.n = args.n_returns};
+  b->slot_base = r->number;
+  tpu_lower_call(b, &args, &outs);
+  if (tpu_build_failed(b)) return;
+  for (int k = 0; k < sig->n_out; k++)
+    if (seg->outs[r->out + (uint32_t)k].value != NO_VALUE) place_result(b, &seg->outs[r->out + (uint32_t)k], outs.out[k].val, vals);
+}
+
+/* Builds the graph of a segment. Its params are the leaves in order; out_leaf[param] = value. */
+static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted *w, tpu_graph *graph, uint32_t *out_leaf) {
+  tpu_build b;
+  tpu_build_init(&b, graph, target);
+  tpu_val *vals = tpu_calloc(seg->n_values + 1, sizeof *vals);
+  tpu_val *results = tpu_malloc((seg->n_values + 1) * sizeof *results);
+  if (!vals || !results) {
+    tpu_free(vals);
+    tpu_free(results);
+    return out_of_memory();
+  }
+  uint32_t n_params = 0;
+  for (uint32_t i = 0; i < seg->n_values; i++)
+    if (seg->is_leaf[i]) {
+      const tpu_layout *l = seg->values[i]->layout;
+      vals[i] = tpu_param(&b, l->dtype, l->rank, l->dims);
+      out_leaf[n_params++] = i;
+    }
+  tpu_status status = NULL;
+  for (uint32_t r = 0; r < seg->n_records; r++) {
+    b.scope = r + 1;
+    lower_record(&b, seg, &seg->records[r], w->dynamic, vals);
+    if (tpu_build_failed(&b)) {
+      status = tpu_build_status(&b);
+      const tpu_row *row = seg->records[r].sig->args.row;
+      if (row) status = tpu_status_prefix(status, "while compiling %s: ", row->aten);
+      break;
+    }
+  }
+  w->n_outputs = 0;
+  for (uint32_t i = 0; !status && i < seg->n_values; i++) {
+    if (seg->is_leaf[i] || !(w->live[i / 64] >> (i % 64) & 1)) continue;
+    w->outputs[w->n_outputs] = i;
+    results[w->n_outputs++] = vals[i];
+  }
+  if (!status) status = tpu_graph_set_outputs(graph, results, w->n_outputs);
+  tpu_free(vals);
+  tpu_free(results);
+  tpu_status_release(tpu_build_status(&b));
+  return status;
+}
+
+/* Which leaf's buffer each output may take: the one whose storage it took over. */
+static uint32_t plan_aliases(const tpu_segment *seg, const wanted *w, const uint32_t *leaf_param, uint8_t *taken, tpu_alias *out) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < w->n_outputs; k++) {
+    const tpu_value *v = seg->values[w->outputs[k]];
+    if (v->replaces == NO_VALUE || taken[v->replaces] || seg->values[v->replaces]->layout != v->layout) continue;
+    taken[v->replaces] = 1;
+    out[n++] = (tpu_alias){leaf_param[v->replaces], k};
+  }
+  return n;
+}
+
+static void module_name(const tpu_segment *seg, char *out, size_t size) {
+  const tpu_row *first = NULL, *last = NULL;
+  for (uint32_t r = 0; r < seg->n_records; r++) {
+    const tpu_row *row = seg->records[r].sig->args.row;
+    if (!row) continue;
+    if (!first) first = row;
+    last = row;
+  }
+  size_t n = 0;
+  const char *parts[4] = {"tpu_", first ? first->aten : "store", last != first ? "__" : "", last != first ? last->aten : ""};
+  for (int p = 0; p < 4; p++)
+    for (const char *c = parts[p]; *c && n + 1 < size; c++)
+      out[n++] = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ? *c : '_';
+  out[n] = 0;
+}
+
+static void exe_destroy(tpu_exe *e) {
+  if (!e) return;
+  tpu_executable_destroy(tpu_rt.client, e->executable);
+  tpu_free(e->params);
+  tpu_free(e->outputs);
+  tpu_free(e->slots);
+  tpu_free(e->aliases);
+  tpu_free(e->output_set);
+  tpu_free(e);
+}
+
+static void *copy_of(const void *p, size_t size) {
+  void *q = tpu_malloc(size ? size : 1);
+  if (q && size) memcpy(q, p, size);
+  return q;
+}
+
+/* Compiles the text, through the disk cache if there is one. */
+static tpu_status load(const tpu_strbuf *text, tpu_executable **out) {
+  char key[65];
+  bool disk = tpu_rt_config()->cache_dir && tpu_rt.quirks->deserialize;
+  int lock = -1;
+  if (disk) {
+    tpu_disk_key(text->data, text->size, key);
+    for (int attempt = 0; attempt < 2; attempt++) {
+      size_t size;
+      char *data = tpu_disk_read(key, &size);
+      if (data) {
+        tpu_status status = tpu_executable_deserialize(tpu_rt.client, data, size, out);
+        tpu_free(data);
+        if (!status) {
+          tpu_disk_unlock(lock);
+          tpu_rt_lock();
+          tpu_rt.stats.disk_hits++;
+          tpu_rt_unlock();
+          return NULL;
+        }
+        tpu_status_release(status); /* foreign or damaged: a miss */
+      }
+      if (attempt == 0 && (lock = tpu_disk_lock(key)) < 0) break;
+    }
+  }
+  double start = now_s();
+  tpu_compile_options options = {0};
+  tpu_status status = tpu_compile(tpu_rt.client, text->data, text->size, &options, out);
+  double seconds = now_s() - start;
+  bool written = false;
+  if (!status && disk) {
+    char *data;
+    size_t size;
+    tpu_status s = tpu_executable_serialize(tpu_rt.client, *out, &data, &size);
+    if (!s) {
+      tpu_disk_write(key, data, size);
+      written = true;
+      tpu_free(data);
+    }
+    tpu_status_release(s);
+  }
+  tpu_disk_unlock(lock);
+  tpu_rt_lock();
+  tpu_rt.stats.compiles++;
+  tpu_rt.stats.compile_s += seconds;
+  tpu_rt.stats.disk_writes += written;
+  tpu_rt_unlock();
+  return status;
+}
+
+static tpu_status emit(const tpu_segment *seg, wanted *w, tpu_graph *graph, tpu_graph *flat, uint32_t *leaf, tpu_strbuf *text,
+                       tpu_module *module, tpu_alias *aliases, uint32_t *n_aliases) {
+  tpu_target target = tpu_rt.target;
+  target.precision = tpu_precision_get();
+  TPU_TRY(build(seg, &target, w, graph, leaf));
+  TPU_TRY(tpu_graph_expand(graph, &target, flat));
+  uint32_t *param_of = tpu_malloc((seg->n_values + 1) * sizeof *param_of);
+  uint8_t *taken = tpu_calloc(seg->n_values + 1, 1);
+  tpu_status status = NULL;
+  if (!param_of || !taken) {
+    status = out_of_memory();
+  } else {
+    for (uint32_t p = 0; p < tpu_graph_param_count(graph); p++) param_of[leaf[p]] = p;
+    *n_aliases = plan_aliases(seg, w, param_of, taken, aliases);
+    char name[128];
+    module_name(seg, name, sizeof name);
+    status = tpu_graph_emit(flat, &target, name, aliases, *n_aliases, text, module);
+    if (!status && text->failed) status = out_of_memory();
+  }
+  tpu_free(param_of);
+  tpu_free(taken);
+  return status;
+}
+
+/* Everything an execute needs, copied out of the graph. */
+static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32_t *leaf, const tpu_module *m,
+                           const tpu_alias *aliases, uint32_t n_aliases) {
+  tpu_exe *e = tpu_calloc(1, sizeof *e);
+  if (!e) return NULL;
+  e->n_params = m->n_params;
+  e->n_outputs = w->n_outputs;
+  e->n_slots = m->n_slots;
+  memcpy(e->pack_size, m->pack_size, sizeof e->pack_size);
+  e->params = tpu_malloc(sizeof *e->params * (m->n_params + 1));
+  e->outputs = copy_of(w->outputs, sizeof *e->outputs * w->n_outputs);
+  e->slots = copy_of(m->slots, sizeof *e->slots * m->n_slots);
+  e->aliases = tpu_malloc(sizeof *e->aliases * (n_aliases + 1));
+  e->output_set = tpu_calloc((seg->n_values + 63) / 64 + 1, sizeof *e->output_set);
+  if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set) {
+    exe_destroy(e);
+    return NULL;
+  }
+  for (uint32_t i = 0; i < m->n_params; i++) e->params[i] = leaf[m->params[i]];
+  for (uint32_t i = 0; i < w->n_outputs; i++) e->output_set[w->outputs[i] / 64] |= UINT64_C(1) << (w->outputs[i] % 64);
+  for (uint32_t i = 0; i < n_aliases; i++)
+    for (uint32_t a = 0; a < m->n_params; a++)
+      if (m->params[a] == aliases[i].param) e->aliases[e->n_aliases++] = (tpu_alias){a, aliases[i].output};
+  return e;
+}
+
+static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
+  tpu_graph *graph = tpu_graph_create(), *flat = tpu_graph_create();
+  uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
+  w->outputs = tpu_malloc((seg->n_values + 1) * sizeof *w->outputs);
+  tpu_alias *aliases = tpu_malloc((seg->n_values + 1) * sizeof *aliases);
+  tpu_strbuf text = {0};
+  tpu_module module = {0};
+  uint32_t n_aliases = 0;
+  tpu_status status = NULL;
+  tpu_exe *e = NULL;
+  if (!graph || !flat || !leaf || !w->outputs || !aliases) status = out_of_memory();
+  if (!status) status = emit(seg, w, graph, flat, leaf, &text, &module, aliases, &n_aliases);
+  if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
+  if (!status) status = load(&text, &e->executable);
+  if (status) exe_destroy(e);
+  else *out = e;
+  tpu_strbuf_destroy(&text);
+  tpu_free(leaf);
+  tpu_free(w->outputs);
+  tpu_free(aliases);
+  tpu_graph_destroy(graph);
+  tpu_graph_destroy(flat);
+  return status;
+}
+
+/* --- the table */
+static bool same_program(const tpu_program *p, const tpu_segment *seg) {
+  if (p->key.hi != seg->key.hi || p->n_records != seg->n_records || p->n_refs != seg->n_refs || p->n_outs != seg->n_outs ||
+      p->n_offsets != seg->n_offsets || p->n_values != seg->n_values || p->n_numbers != seg->n_numbers)
+    return false;
+  if (memcmp(p->refs, seg->refs, sizeof *p->refs * p->n_refs) != 0) return false;
+  for (uint32_t i = 0; i < p->n_records; i++)
+    if (p->records[i].sig != seg->records[i].sig) return false;
+  for (uint32_t i = 0; i < p->n_outs; i++)
+    if (p->outs[i].value != seg->outs[i].value || p->outs[i].layout != seg->outs[i].layout || p->outs[i].place != seg->outs[i].place)
+      return false;
+  for (uint32_t i = 0; i < p->n_values; i++)
+    if (p->layouts[i] != seg->values[i]->layout || p->replaces[i] != seg->values[i]->replaces) return false;
+  return true;
+}
+
+static bool same_offsets(const tpu_program *p, const tpu_segment *seg) {
+  for (uint32_t i = 0; i < p->n_offsets; i++)
+    if (!p->dynamic[i] && p->offsets[i] != seg->offsets[i]) return false;
+  return true;
+}
+
+static void program_destroy(tpu_program *p) {
+  if (!p) return;
+  for (tpu_exe *e = p->exes, *next; e; e = next) {
+    next = e->next;
+    exe_destroy(e);
+  }
+  tpu_free(p->records);
+  tpu_free(p->refs);
+  tpu_free(p->outs);
+  tpu_free((void *)p->layouts);
+  tpu_free(p->replaces);
+  tpu_free(p->offsets);
+  tpu_free(p->dynamic);
+  tpu_free(p);
+}
+
+/* A program entry for the segment. `like`: a program that differs only in offsets; those become run-time slots. */
+static tpu_program *program_create(const tpu_segment *seg, const tpu_program *like) {
+  tpu_program *p = tpu_calloc(1, sizeof *p);
+  if (!p) return NULL;
+  p->key = seg->key;
+  p->n_records = seg->n_records;
+  p->n_refs = seg->n_refs;
+  p->n_outs = seg->n_outs;
+  p->n_offsets = seg->n_offsets;
+  p->n_values = seg->n_values;
+  p->n_numbers = seg->n_numbers;
+  p->records = copy_of(seg->records, sizeof *p->records * p->n_records);
+  p->refs = copy_of(seg->refs, sizeof *p->refs * p->n_refs);
+  p->outs = copy_of(seg->outs, sizeof *p->outs * p->n_outs);
+  p->offsets = copy_of(seg->offsets, sizeof *p->offsets * p->n_offsets);
+  p->dynamic = tpu_calloc(p->n_offsets + 1, 1);
+  p->layouts = tpu_malloc(sizeof(tpu_layout *) * (p->n_values + 1));
+  p->replaces = tpu_malloc(sizeof *p->replaces * (p->n_values + 1));
+  if (!p->records || !p->refs || !p->outs || !p->offsets || !p->dynamic || !p->layouts || !p->replaces) {
+    program_destroy(p);
+    return NULL;
+  }
+  for (uint32_t i = 0; i < p->n_values; i++) {
+    p->layouts[i] = seg->values[i]->layout;
+    p->replaces[i] = seg->values[i]->replaces;
+  }
+  for (uint32_t i = 0; like && i < p->n_offsets; i++) p->dynamic[i] = like->dynamic[i] || like->offsets[i] != seg->offsets[i];
+  return p;
+}
+
+static bool covers(const tpu_exe *e, const uint64_t *live, uint32_t words) {
+  for (uint32_t i = 0; i < words; i++)
+    if (live[i] & ~e->output_set[i]) return false;
+  return true;
+}
+
+static const tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint32_t words) {
+  const tpu_exe *best = NULL;
+  for (const tpu_exe *e = p->exes; e; e = e->next)
+    if (covers(e, live, words) && (!best || e->n_outputs < best->n_outputs)) best = e;
+  return best;
+}
+
+tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) {
+  uint32_t words = (seg->n_values + 63) / 64;
+  tpu_program *found = NULL, *like = NULL;
+  tpu_rt.stats.cache_requests++;
+  for (tpu_program *p = tpu_map_get(&programs, seg->key.lo); p; p = p->next) {
+    if (!same_program(p, seg)) continue;
+    if (!like) like = p; /* the newest comes first */
+    if (!same_offsets(p, seg)) continue;
+    found = p;
+    break;
+  }
+  const tpu_exe *hit = found ? best_exe(found, live, words) : NULL;
+  if (hit) {
+    tpu_rt.stats.cache_hits++;
+    *out_exe = hit;
+    return NULL;
+  }
+  tpu_program *fresh = NULL;
+  if (!found && !(fresh = program_create(seg, like))) return out_of_memory();
+  tpu_program *p = found ? found : fresh;
+  /* The union of what was wanted so far: who still held a value before may hold it again. */
+  uint64_t *want = copy_of(live, words * sizeof *want);
+  if (!want) {
+    program_destroy(fresh);
+    return out_of_memory();
+  }
+  for (const tpu_exe *e = p->exes; e; e = e->next)
+    for (uint32_t i = 0; i < words; i++) want[i] |= e->output_set[i];
+  wanted w = {.dynamic = p->dynamic, .live = want};
+  tpu_exe *e = NULL;
+  tpu_rt_unlock();
+  tpu_status status = compile(seg, &w, &e);
+  tpu_rt_lock();
+  tpu_free(want);
+  if (status) {
+    program_destroy(fresh);
+    return status;
+  }
+  if (fresh) {
+    fresh->next = tpu_map_get(&programs, seg->key.lo);
+    if (!tpu_map_put(&programs, seg->key.lo, fresh)) {
+      exe_destroy(e);
+      program_destroy(fresh);
+      return out_of_memory();
+    }
+  }
+  e->next = p->exes;
+  p->exes = e;
+  *out_exe = e;
+  return NULL;
+}
+
+tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
+  uint32_t words = (seg->n_values + 63) / 64;
+  uint64_t *live = tpu_calloc(words + 1, sizeof *live);
+  uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
+  wanted w = {.live = live, .outputs = tpu_malloc((seg->n_values + 1) * sizeof(uint32_t))};
+  tpu_alias *aliases = tpu_malloc((seg->n_values + 1) * sizeof *aliases);
+  tpu_graph *graph = tpu_graph_create(), *flat = tpu_graph_create();
+  tpu_status status = NULL;
+  if (!live || !leaf || !w.outputs || !aliases || !graph || !flat) {
+    status = out_of_memory();
+  } else {
+    for (uint32_t i = 0; i < seg->n_values; i++)
+      if (!seg->is_leaf[i] && atomic_load(&seg->values[i]->refs) > 1) live[i / 64] |= UINT64_C(1) << (i % 64);
+    tpu_module module;
+    uint32_t n;
+    status = emit(seg, &w, graph, flat, leaf, out, &module, aliases, &n);
+  }
+  tpu_free(live);
+  tpu_free(leaf);
+  tpu_free(w.outputs);
+  tpu_free(aliases);
+  tpu_graph_destroy(graph);
+  tpu_graph_destroy(flat);
+  return status;
+}
+
+void tpu_program_cache_clear(void) {
+  tpu_rt_lock();
+  tpu_map old = programs;
+  programs = (tpu_map){0};
+  tpu_rt_unlock();
+  size_t at = 0;
+  uint64_t key;
+  void *value;
+  while (tpu_map_next(&old, &at, &key, &value))
+    for (tpu_program *p = value, *next; p; p = next) {
+      next = p->next;
+      program_destroy(p);
+    }
+  tpu_map_destroy(&old);
+}

@@ -1,0 +1,570 @@
+#include <string.h>
+
+#include "base/alloc.h"
+#include "rt/private.h"
+
+static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
+
+/* --- lanes */
+tpu_lane *tpu_lane_create(void) {
+  tpu_lane *lane = tpu_calloc(1, sizeof *lane);
+  if (!lane) return NULL;
+  atomic_init(&lane->refs, 1);
+  tpu_rt_lock();
+  lane->next = tpu_rt.lanes;
+  if (lane->next) lane->next->prev = lane;
+  tpu_rt.lanes = lane;
+  tpu_rt_unlock();
+  return lane;
+}
+
+tpu_lane *tpu_lane_retain(tpu_lane *lane) {
+  atomic_fetch_add(&lane->refs, 1);
+  return lane;
+}
+
+void tpu_lane_release(tpu_lane *lane) {
+  if (!lane || atomic_fetch_sub(&lane->refs, 1) != 1 || tpu_in_bad_fork()) return;
+  tpu_rt_lock();
+  for (int d = 0; d < lane->n_segments; d++) {
+    tpu_segment *seg = lane->segments[d];
+    if (!seg) continue;
+    seg->lane = NULL;
+    seg->next = tpu_rt.orphans;
+    tpu_rt.orphans = seg;
+  }
+  if (lane->prev) lane->prev->next = lane->next;
+  else tpu_rt.lanes = lane->next;
+  if (lane->next) lane->next->prev = lane->prev;
+  tpu_rt_unlock();
+  tpu_free(lane->segments);
+  tpu_free(lane);
+}
+
+void tpu_cut_later(tpu_lane *lane) {
+  tpu_rt_lock();
+  lane->cut_later = true;
+  tpu_rt_unlock();
+}
+
+/* --- segments */
+static void leaf_note(tpu_segment *seg, const tpu_value *v, uint32_t index) {
+  /* Failing to note it only makes the value a leaf twice. */
+  (void)tpu_map_put(&seg->leaves, tpu_hash_u64((uint64_t)(uintptr_t)v), (void *)(uintptr_t)(index + 1));
+}
+
+static void share(tpu_segment *seg) {
+  if (seg->shared) return;
+  seg->shared = true;
+  for (uint32_t i = 0; i < seg->n_values; i++)
+    if (seg->is_leaf[i]) leaf_note(seg, seg->values[i], i);
+}
+
+tpu_segment *tpu_segment_new(int device) {
+  tpu_segment *seg = tpu_rt.pool;
+  if (seg) tpu_rt.pool = seg->next;
+  else if (!(seg = tpu_calloc(1, sizeof *seg))) return NULL;
+  seg->device = device;
+  seg->serial = atomic_fetch_add_explicit(&tpu_rt.next_serial, 1, memory_order_relaxed);
+  seg->key = (tpu_hash){UINT64_C(0xa4093822299f31d0), (uint64_t)tpu_precision_get()};
+  seg->n_records = seg->n_refs = seg->n_outs = seg->n_numbers = seg->n_offsets = seg->n_values = 0;
+  seg->lane = NULL;
+  seg->next = NULL;
+  seg->shared = tpu_rt.devices[device].open_segments++ > 0;
+  if (seg->shared) {
+    for (tpu_lane *l = tpu_rt.lanes; l; l = l->next)
+      if (device < l->n_segments && l->segments[device]) share(l->segments[device]);
+    for (tpu_segment *o = tpu_rt.orphans; o; o = o->next)
+      if (o->device == device) share(o);
+  }
+  return seg;
+}
+
+void tpu_segment_free(tpu_segment *seg) {
+  for (uint32_t i = 0; i < seg->n_values; i++) tpu_value_release(seg->values[i]);
+  seg->n_values = 0;
+  if (seg->shared) tpu_map_clear(&seg->leaves);
+  tpu_rt_lock();
+  seg->next = tpu_rt.pool;
+  tpu_rt.pool = seg;
+  tpu_rt_unlock();
+}
+
+static bool grow(void *array, uint32_t *capacity, uint32_t need, size_t item) {
+  if (need <= *capacity) return true;
+  uint32_t n = *capacity ? *capacity * 2 : 16;
+  while (n < need) n *= 2;
+  void **p = array;
+  void *q = tpu_realloc(*p, n * item);
+  if (!q) return false;
+  *p = q;
+  *capacity = n;
+  return true;
+}
+
+static bool reserve(tpu_segment *s, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers) {
+  uint32_t flags_capacity = s->cap_values;
+  return grow(&s->records, &s->cap_records, s->n_records + records, sizeof *s->records) &&
+         grow(&s->refs, &s->cap_refs, s->n_refs + refs, sizeof *s->refs) &&
+         grow(&s->outs, &s->cap_outs, s->n_outs + outs, sizeof *s->outs) &&
+         grow(&s->numbers, &s->cap_numbers, s->n_numbers + numbers, sizeof *s->numbers) &&
+         grow(&s->offsets, &s->cap_offsets, s->n_offsets + refs, sizeof *s->offsets) &&
+         grow(&s->values, &s->cap_values, s->n_values + refs + outs, sizeof(tpu_value *)) &&
+         grow(&s->is_leaf, &flags_capacity, s->cap_values, sizeof *s->is_leaf);
+}
+
+/* The lane's segment for recording on a device. May launch the one before (drops the lock). */
+static tpu_status lane_segment(tpu_lane *lane, int device, tpu_segment **out) {
+  if (device >= lane->n_segments) {
+    tpu_segment **p = tpu_realloc(lane->segments, sizeof(tpu_segment *) * (size_t)tpu_rt.n_devices);
+    if (!p) return out_of_memory();
+    for (int i = lane->n_segments; i < tpu_rt.n_devices; i++) p[i] = NULL;
+    lane->segments = p;
+    lane->n_segments = tpu_rt.n_devices;
+  }
+  if (lane->cut_later) {
+    lane->cut_later = false;
+    for (int d = 0; d < lane->n_segments; d++)
+      if (lane->segments[d]) tpu_status_release(tpu_segment_launch(lane->segments[d], false));
+  }
+  tpu_segment *seg = lane->segments[device];
+  if (seg && seg->n_records >= TPU_SEGMENT_MAX_RECORDS) {
+    tpu_status_release(tpu_segment_launch(seg, false)); /* a failure is in the values */
+    seg = lane->segments[device];
+  }
+  if (!seg) {
+    seg = tpu_segment_new(device);
+    if (!seg) return out_of_memory();
+    seg->lane = lane;
+    lane->segments[device] = seg;
+  }
+  *out = seg;
+  return NULL;
+}
+
+/* What the operands' storages hold must be usable in `lane`: launches what other segments owe, waits for what is being launched. The
+ * lock may be dropped; true in *again if it was. */
+static tpu_status settle_foreign(const tpu_segment *seg, tpu_storage *s, bool *again) {
+  tpu_value *v = s->value;
+  if (!v) return NULL;
+  int state = atomic_load_explicit(&v->state, memory_order_acquire);
+  if (state == VALUE_READY || (state == VALUE_DEFERRED && v->segment == seg)) return NULL;
+  *again = true;
+  tpu_value_retain(v);
+  tpu_status status = tpu_value_settle(v);
+  tpu_rt_unlock();
+  tpu_value_release(v);
+  tpu_rt_lock();
+  return status;
+}
+
+/* The number of a value in the segment, as a new leaf if need be. Room was reserved. */
+static uint32_t value_ref(tpu_segment *seg, tpu_value *v) {
+  if (atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_DEFERRED) return v->index;
+  if (v->leaf_serial == seg->serial) return v->leaf_index;
+  if (seg->shared) {
+    uintptr_t noted = (uintptr_t)tpu_map_get(&seg->leaves, tpu_hash_u64((uint64_t)(uintptr_t)v));
+    if (noted) return (uint32_t)noted - 1;
+    leaf_note(seg, v, seg->n_values);
+  }
+  uint32_t i = seg->n_values++;
+  tpu_value_retain(v);
+  seg->values[i] = v;
+  seg->is_leaf[i] = 1;
+  v->leaf_serial = seg->serial;
+  v->leaf_index = i;
+  tpu_hash_mix(&seg->key, v->layout->hash);
+  return i;
+}
+
+/* Makes sure that `n` values can be added without failing. */
+static bool stash(tpu_segment *seg, uint32_t n) {
+  if (!grow(&seg->spare, &seg->cap_spare, n, sizeof(tpu_value *))) return false;
+  while (seg->n_spare < n) {
+    tpu_value *v = tpu_value_create(seg->device, NULL, VALUE_DEFERRED);
+    if (!v) return false;
+    seg->spare[seg->n_spare++] = v;
+  }
+  return true;
+}
+
+/* A value that `seg` will produce, number and reference included. It was stashed. */
+static tpu_value *add_value(tpu_segment *seg, const tpu_layout *layout) {
+  tpu_value *v = seg->spare[--seg->n_spare];
+  v->device = seg->device;
+  v->layout = layout;
+  v->segment = seg;
+  v->index = seg->n_values;
+  seg->values[seg->n_values] = v; /* the creation's reference is the segment's */
+  seg->is_leaf[seg->n_values++] = 0;
+  return v;
+}
+
+bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base) { return sig->operand_bytes[k] != base->nbytes; }
+
+/* Points the storage at a value of this segment; the old one's leaf is what may be donated to it. Returns the old value, whose
+ * reference the caller drops without the lock. */
+static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v) {
+  tpu_value *old = s->value;
+  if (old && seg) {
+    uint32_t leaf = NO_VALUE;
+    if (atomic_load_explicit(&old->state, memory_order_relaxed) == VALUE_DEFERRED) leaf = old->segment == seg ? old->replaces : NO_VALUE;
+    else if (old->leaf_serial == seg->serial) leaf = old->leaf_index;
+    if (v->replaces == NO_VALUE) v->replaces = leaf;
+    tpu_hash_mix(&seg->key, UINT64_C(0x5707) + leaf);
+  }
+  tpu_value_retain(v);
+  s->value = v;
+  s->hint = NULL;
+  return old;
+}
+
+/* A storage of undefined contents that is about to be read or written in part needs a layout; true if it needs a value too. */
+static tpu_status plan_undefined(tpu_storage *s, tpu_dtype dtype, uint32_t *count) {
+  if (s->value) return NULL;
+  ++*count;
+  if (s->hint && s->hint->nbytes == s->nbytes) return NULL;
+  int64_t bytes = tpu_dtype_bytes(dtype);
+  if (s->nbytes % bytes) {
+    dtype = TPU_U8;
+    bytes = 1;
+  }
+  int64_t n = s->nbytes / bytes;
+  s->hint = tpu_layout_intern(dtype, 1, &n);
+  return s->hint ? NULL : out_of_memory();
+}
+
+/* Gives a storage of undefined contents zeros. Planned and reserved before. */
+static void define(tpu_segment *seg, tpu_storage *s) {
+  if (s->value) return;
+  const tpu_signature *zero = tpu_rt.zero;
+  tpu_value *v = add_value(seg, s->hint);
+  seg->records[seg->n_records++] =
+      (tpu_rec){.sig = zero, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = v->layout};
+  tpu_hash_mix(&seg->key, zero->hash.lo);
+  tpu_hash_mix(&seg->key, v->layout->hash);
+  (void)storage_assign(NULL, s, v);
+}
+
+static void add_operand(tpu_segment *seg, const tpu_signature *sig, int k, const tpu_tensor *t) {
+  if (!t->storage) {
+    seg->refs[seg->n_refs++] = NO_VALUE;
+    return;
+  }
+  tpu_value *v = t->storage->value;
+  uint32_t ref = value_ref(seg, v);
+  seg->refs[seg->n_refs++] = ref;
+  tpu_hash_mix(&seg->key, ref);
+  if (tpu_is_partial(sig, k, v->layout)) seg->offsets[seg->n_offsets++] = t->offset;
+}
+
+typedef struct plan { /* how one output reaches its destination */
+  const tpu_place *place;
+  const tpu_signature *store; /* through a view: the STORE signature; else NULL */
+} plan;
+
+static bool is_whole(const tpu_tensor *t, const tpu_place *place) {
+  return place && t->offset == 0 && place->layout->nbytes == t->storage->nbytes;
+}
+
+static tpu_status make_plan(const tpu_signature *sig, const tpu_tensor *dst, int n, plan *plans) {
+  for (int k = 0; k < n; k++) {
+    plans[k] = (plan){.place = sig->places[k]};
+    if (!dst || !dst[k].storage || !sig->places[k]) continue;
+    const tpu_tensor *d = &dst[k];
+    const tpu_result *r = &sig->results[k];
+    bool dense;
+    const tpu_place *place = tpu_place_intern(d->dtype, d->rank, d->sizes, d->strides, &dense);
+    if (!place && dense) return out_of_memory();
+    if (is_whole(d, place)) {
+      plans[k].place = place;
+      continue;
+    }
+    plans[k].place = tpu_place_intern(d->dtype, r->rank, r->sizes, r->strides, &dense);
+    if (!plans[k].place) return out_of_memory();
+    tpu_tensor pair[2] = {*d, *d};
+    pair[1].strides = r->strides;
+    TPU_TRY(tpu_signature_internal(SIG_STORE, 2, pair, TPU_DTYPE_NONE, &plans[k].store));
+  }
+  return NULL;
+}
+
+static bool same_sizes(const tpu_tensor *d, const tpu_result *r) {
+  return d->rank == r->rank && (d->rank == 0 || memcmp(d->sizes, r->sizes, sizeof(int64_t) * (size_t)d->rank) == 0);
+}
+
+/* Appends STORE: the view `d` of its storage replaced by value number `src`. Reserved before. Returns the storage's old value, whose
+ * reference the caller drops without the lock. */
+static tpu_value *append_store(tpu_segment *seg, const tpu_signature *store, const tpu_tensor *d, uint32_t src,
+                               const tpu_layout *src_layout, int64_t src_offset) {
+  const tpu_layout *layout = d->storage->value->layout;
+  uint32_t base = value_ref(seg, d->storage->value);
+  tpu_value *v = add_value(seg, layout);
+  seg->records[seg->n_records++] =
+      (tpu_rec){.sig = store, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  seg->refs[seg->n_refs++] = base;
+  seg->refs[seg->n_refs++] = src;
+  tpu_hash_mix(&seg->key, store->hash.lo);
+  tpu_hash_mix(&seg->key, (uint64_t)base << 32 | src);
+  if (tpu_is_partial(store, 0, layout)) seg->offsets[seg->n_offsets++] = d->offset;
+  if (tpu_is_partial(store, 1, src_layout)) seg->offsets[seg->n_offsets++] = src_offset;
+  seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = layout};
+  return storage_assign(seg, d->storage, v);
+}
+
+/* In the per-op modes everything recorded is launched at once. */
+static tpu_status after_record(tpu_lane *lane, int device) {
+  tpu_mode mode = tpu_mode_now();
+  if (mode == TPU_DEFER_AND_FUSE || !lane->segments[device]) return NULL;
+  return tpu_segment_launch(lane->segments[device], mode == TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING);
+}
+
+static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst,
+                                const plan *plans, tpu_storage **fresh, tpu_value **old, int *n_old) {
+  const int n = sig->n_out;
+  tpu_segment *seg = NULL;
+  for (bool again = true; again;) {
+    again = false;
+    TPU_TRY(lane_segment(lane, call->device, &seg));
+    for (int i = 0; !again && i < call->n_tensors; i++)
+      if (call->tensors[i].storage) TPU_TRY(settle_foreign(seg, call->tensors[i].storage, &again));
+    for (int k = 0; !again && dst && k < n; k++)
+      if (dst[k].storage && plans[k].store) TPU_TRY(settle_foreign(seg, dst[k].storage, &again));
+  }
+  /* All that can fail comes first. */
+  uint32_t undefined = 0;
+  for (int i = 0; i < call->n_tensors; i++)
+    if (call->tensors[i].storage) TPU_TRY(plan_undefined(call->tensors[i].storage, call->tensors[i].dtype, &undefined));
+  for (int k = 0; dst && k < n; k++)
+    if (dst[k].storage && plans[k].store) TPU_TRY(plan_undefined(dst[k].storage, dst[k].dtype, &undefined));
+  uint32_t nt = (uint32_t)call->n_tensors, outs = (uint32_t)n * (dst ? 2 : 1) + undefined;
+  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers) || !stash(seg, outs)) return out_of_memory();
+
+  if (undefined) {
+    for (int i = 0; i < call->n_tensors; i++)
+      if (call->tensors[i].storage) define(seg, call->tensors[i].storage);
+    for (int k = 0; dst && k < n; k++)
+      if (dst[k].storage && plans[k].store) define(seg, dst[k].storage);
+  }
+  tpu_rec *r = &seg->records[seg->n_records++];
+  *r = (tpu_rec){.sig = sig, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  tpu_hash_mix(&seg->key, sig->hash.lo);
+  for (int i = 0; i < call->n_tensors; i++) add_operand(seg, sig, i, &call->tensors[i]);
+  for (int i = 0; i < call->n_numbers; i++) seg->numbers[seg->n_numbers++] = call->numbers[i];
+  if (sig->n_numbers > (uint32_t)call->n_numbers) {
+    seg->numbers[seg->n_numbers++] = (tpu_number){.dtype = TPU_I64, .i = (int64_t)call->generator->seed};
+    seg->numbers[seg->n_numbers++] = (tpu_number){.dtype = TPU_I64, .i = (int64_t)call->generator->offset};
+    call->generator->offset += (uint64_t)sig->random_blocks;
+  }
+  uint32_t first = seg->n_outs;
+  for (int k = 0; k < n; k++) {
+    tpu_record_out *o = &seg->outs[seg->n_outs++];
+    *o = (tpu_record_out){.value = NO_VALUE, .place = plans[k].place};
+    if (!o->place) continue;
+    o->layout = o->place->layout;
+    o->value = add_value(seg, o->layout)->index;
+    if (dst && dst[k].storage) tpu_hash_mix(&seg->key, o->place->hash);
+  }
+  for (int k = 0; k < n; k++) {
+    uint32_t index = seg->outs[first + (uint32_t)k].value;
+    if (index == NO_VALUE) continue;
+    tpu_value *v = seg->values[index];
+    if (fresh[k]) (void)storage_assign(NULL, fresh[k], v);
+    else if (!plans[k].store) old[(*n_old)++] = storage_assign(seg, dst[k].storage, v);
+    else old[(*n_old)++] = append_store(seg, plans[k].store, &dst[k], index, v->layout, 0);
+  }
+  tpu_rt.stats.calls++;
+  return after_record(lane, call->device);
+}
+
+#define SMALL 16
+tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst,
+                      tpu_storage **out) {
+  TPU_TRY(tpu_rt_enter());
+  int n = sig->n_out;
+  plan small_plans[SMALL], *plans = small_plans;
+  tpu_storage *small_new[SMALL], **fresh = small_new;
+  tpu_value *small_old[2 * SMALL], **old = small_old;
+  void *block = NULL;
+  tpu_status status = NULL;
+  if (n > SMALL) {
+    block = tpu_malloc((size_t)n * (sizeof *plans + sizeof *fresh + 2 * sizeof *old));
+    if (!block) return out_of_memory();
+    plans = block;
+    fresh = (tpu_storage **)(void *)(plans + n);
+    old = (tpu_value **)(void *)(fresh + n);
+  }
+  int n_old = 0, made = 0;
+  status = make_plan(sig, dst, n, plans);
+  for (int k = 0; !status && k < n; k++) {
+    fresh[k] = NULL;
+    made = k + 1;
+    if (!sig->places[k]) continue;
+    if (!dst || !dst[k].storage)
+      status = tpu_storage_create(call->device, plans[k].place->layout->nbytes, &fresh[k]);
+    else if (!same_sizes(&dst[k], &sig->results[k]))
+      status = tpu_error(TPU_INTERNAL, "%s: the destination's sizes are not the result's", call->row->aten);
+  }
+  if (!status) {
+    tpu_rt_lock();
+    status = record_locked(lane, call, sig, dst, plans, fresh, old, &n_old);
+    tpu_rt_unlock();
+    for (int i = 0; i < n_old; i++) tpu_value_release(old[i]);
+  }
+  for (int k = 0; k < made; k++) {
+    if (status) tpu_storage_release(fresh[k]);
+    else out[k] = fresh[k];
+  }
+  tpu_free(block);
+  return status;
+}
+
+/* --- copies */
+static tpu_status share_or_convert(tpu_lane *lane, const tpu_tensor *src, const tpu_tensor *dst, const tpu_place *place) {
+  bool dense;
+  const tpu_place *from = tpu_place_intern(src->dtype, src->rank, src->sizes, src->strides, &dense);
+  if (from == place && is_whole(src, from)) {
+    /* Values never change: both storages hold the same one until either is written. */
+    tpu_rt_lock();
+    tpu_value *v = src->storage->value, *old = NULL;
+    bool shared = v && v->layout == place->layout && dst->storage->device == src->storage->device;
+    if (shared && v != dst->storage->value) {
+      tpu_value_retain(v);
+      old = dst->storage->value;
+      dst->storage->value = v;
+    }
+    tpu_rt_unlock();
+    tpu_value_release(old);
+    if (shared) return NULL;
+  }
+  const tpu_signature *sig;
+  TPU_TRY(tpu_signature_internal(SIG_CONVERT, 1, src, dst->dtype, &sig));
+  static const tpu_row copy_row = {.aten = "copy_", .file = __FILE__, .line = __LINE__};
+  tpu_call call = {.row = &copy_row, .device = dst->storage->device, .n_tensors = 1, .n_returns = 1, .tensors = src};
+  tpu_storage *none = NULL;
+  return tpu_record(lane, &call, sig, dst, &none);
+}
+
+static tpu_status copy_across(tpu_lane *lane, const tpu_tensor *src, const tpu_tensor *dst) {
+  /* A dense copy on the source's device moves as a whole; the rest happens on the destination's. */
+  int64_t strides[TPU_MAX_RANK];
+  strides_contiguous(src->rank, src->sizes, strides);
+  bool dense;
+  const tpu_place *place = tpu_place_intern(src->dtype, src->rank, src->sizes, strides, &dense);
+  if (!place) return out_of_memory();
+  tpu_storage *near = NULL, *far = NULL;
+  TPU_TRY(tpu_storage_create(src->storage->device, place->layout->nbytes, &near));
+  tpu_tensor a = *src, b = *src;
+  a.storage = near;
+  a.strides = strides;
+  a.offset = 0;
+  tpu_status status = share_or_convert(lane, src, &a, place);
+  if (!status) status = tpu_storage_create(dst->storage->device, place->layout->nbytes, &far);
+  tpu_value *v = NULL;
+  if (!status) {
+    tpu_rt_lock();
+    v = near->value;
+    tpu_value_retain(v);
+    status = tpu_value_settle(v);
+    tpu_rt_unlock();
+  }
+  tpu_buffer *moved = NULL;
+  if (!status) status = tpu_buffer_copy_to_device(tpu_rt.client, v->buffer, dst->storage->device, &moved);
+  if (!status) {
+    tpu_value *w = tpu_value_create(dst->storage->device, v->layout, VALUE_READY);
+    if (w) {
+      tpu_value_set_buffer(w, moved);
+      far->value = w;
+    } else {
+      tpu_buffer_destroy(tpu_rt.client, moved);
+      status = out_of_memory();
+    }
+  }
+  tpu_value_release(v);
+  if (!status) {
+    b.storage = far;
+    b.strides = strides;
+    b.offset = 0;
+    status = tpu_copy(lane, &b, dst);
+  }
+  tpu_storage_release(near);
+  tpu_storage_release(far);
+  return status;
+}
+
+static tpu_status store_locked(tpu_lane *lane, const tpu_signature *store, const tpu_tensor *src, const tpu_tensor *dst,
+                               tpu_value **old) {
+  tpu_segment *seg = NULL;
+  for (bool again = true; again;) {
+    again = false;
+    TPU_TRY(lane_segment(lane, dst->storage->device, &seg));
+    TPU_TRY(settle_foreign(seg, src->storage, &again));
+    if (!again) TPU_TRY(settle_foreign(seg, dst->storage, &again));
+  }
+  uint32_t undefined = 0;
+  TPU_TRY(plan_undefined(src->storage, src->dtype, &undefined));
+  TPU_TRY(plan_undefined(dst->storage, dst->dtype, &undefined));
+  if (!reserve(seg, 3, 4, 3, 0) || !stash(seg, 3)) return out_of_memory();
+  define(seg, src->storage);
+  define(seg, dst->storage);
+  tpu_value *v = src->storage->value;
+  *old = append_store(seg, store, dst, value_ref(seg, v), v->layout, src->offset);
+  tpu_rt.stats.calls++;
+  return after_record(lane, dst->storage->device);
+}
+
+tpu_status tpu_copy(tpu_lane *lane, const tpu_tensor *src, const tpu_tensor *dst) {
+  TPU_TRY(tpu_rt_enter());
+  if (src->rank != dst->rank || (src->rank && memcmp(src->sizes, dst->sizes, sizeof(int64_t) * (size_t)src->rank) != 0))
+    return tpu_error(TPU_INTERNAL, "copy between different sizes");
+  if (src->storage->device != dst->storage->device) return copy_across(lane, src, dst);
+  bool dense;
+  const tpu_place *place = tpu_place_intern(dst->dtype, dst->rank, dst->sizes, dst->strides, &dense);
+  if (!place && dense) return out_of_memory();
+  if (is_whole(dst, place)) return share_or_convert(lane, src, dst, place);
+
+  const tpu_signature *store;
+  tpu_tensor pair[2] = {*dst, *src};
+  TPU_TRY(tpu_signature_internal(SIG_STORE, 2, pair, TPU_DTYPE_NONE, &store));
+  tpu_value *old = NULL;
+  tpu_rt_lock();
+  tpu_status status = store_locked(lane, store, src, dst, &old);
+  tpu_rt_unlock();
+  tpu_value_release(old);
+  return status;
+}
+
+tpu_status tpu_storage_resize(tpu_lane *lane, tpu_storage *s, int64_t nbytes) {
+  TPU_TRY(tpu_rt_enter());
+  if (nbytes == s->nbytes) return NULL;
+  tpu_storage *fresh = NULL;
+  TPU_TRY(tpu_storage_create(s->device, nbytes, &fresh));
+  int64_t common = nbytes < s->nbytes ? nbytes : s->nbytes;
+  tpu_status status = NULL;
+  if (s->value && common) {
+    tpu_dtype dtype = s->value->layout->dtype;
+    int64_t item = tpu_dtype_bytes(dtype);
+    if (common % item || nbytes % item || s->nbytes % item) {
+      dtype = TPU_U8;
+      item = 1;
+    }
+    int64_t n = common / item, one = 1, all = nbytes / item;
+    tpu_tensor as = {fresh, dtype, 1, &all, &one, 0};
+    tpu_storage_hint(fresh, &as);
+    tpu_tensor from = {s, dtype, 1, &n, &one, 0}, to = {fresh, dtype, 1, &n, &one, 0};
+    status = tpu_copy(lane, &from, &to);
+  }
+  if (!status) {
+    tpu_rt_lock();
+    tpu_value *v = s->value;
+    s->value = fresh->value;
+    fresh->value = v;
+    s->hint = NULL;
+    s->nbytes = nbytes;
+    s->address = fresh->address;
+    tpu_rt_unlock();
+  }
+  tpu_storage_release(fresh);
+  return status;
+}
