@@ -21,6 +21,14 @@ tpu_abi_program tpu_program_from_mlir(const char *mlir, size_t size) {
   };
 }
 
+/* A text that does not parse is reported as UNKNOWN by all plugins. */
+tpu_status tpu_compile_refused(tpu_status status) {
+  if (tpu_status_code(status) != TPU_UNKNOWN) return status;
+  tpu_status refused = tpu_error(TPU_INVALID_ARGUMENT, "%s", tpu_status_message(status));
+  tpu_status_release(status);
+  return refused;
+}
+
 tpu_status tpu_compile(const tpu_client *client, const char *mlir, size_t mlir_size,
                        const tpu_compile_options *options, tpu_executable **out) {
   *out = NULL;
@@ -38,7 +46,7 @@ tpu_status tpu_compile(const tpu_client *client, const char *mlir, size_t mlir_s
         .compile_options_size = encoded.size,
     };
     uint64_t start = tpu_count_start();
-    status = TPU_CALL(client->plugin, Client_Compile, &args);
+    status = tpu_compile_refused(TPU_CALL(client->plugin, Client_Compile, &args));
     tpu_count_end(client, TPU_COUNTED_compile, start);
     if (!status) *out = args.executable;
   }

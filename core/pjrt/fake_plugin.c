@@ -12,7 +12,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { MINOR = 106, ALIGN = 64, MAX_DEVICES = 64 };
+#ifndef FAKE_PJRT_MINOR
+#define FAKE_PJRT_MINOR 106
+#endif
+enum { ALIGN = 64, MAX_DEVICES = 64 };
 
 struct PJRT_Error {
   int code;
@@ -642,7 +645,7 @@ static PJRT_Error *topology_destroy(void *untyped) {
 /* --- exports */
 static const tpu_abi api = {
     .struct_size = sizeof(tpu_abi),
-    .version = {.struct_size = sizeof(tpu_abi_version), .major = 0, .minor = MINOR},
+    .version = {.struct_size = sizeof(tpu_abi_version), .major = 0, .minor = FAKE_PJRT_MINOR},
     .slots =
         {
             [TPU_SLOT_Error_Destroy] = (tpu_abi_function)error_destroy,

@@ -51,7 +51,7 @@ tpu_status tpu_topology_compile(tpu_topology *topology, const char *mlir, size_t
         .compile_options = encoded.data,
         .compile_options_size = encoded.size,
     };
-    status = TPU_CALL(topology->plugin, Compile, &args);
+    status = tpu_compile_refused(TPU_CALL(topology->plugin, Compile, &args));
     if (!status) {
       status = tpu_executable_read_stats(topology->plugin, args.executable, out_stats);
       tpu_executable_release_unloaded(topology->plugin, args.executable);
