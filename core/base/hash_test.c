@@ -1,5 +1,6 @@
 #include "base/hash.h"
 
+#include "base/sha256_block.h"
 #include "base/test.h"
 
 static const char *sha(const char *text, size_t repeat, size_t chunk) {
@@ -26,6 +27,18 @@ TEST(sha256_vectors) {
   CHECK_STR(sha("aaaaaaaaaa", 100000, 7), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+/* With and without the CPU's instructions. */
+TEST(sha256_many_blocks) {
+  static uint8_t data[64 * 300];
+  for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)tpu_hash_u64(i);
+  for (size_t blocks = 0; blocks <= 300; blocks += 50) {
+    uint32_t a[8] = {1, 2, 3, 4, 5, 6, 7, 8}, b[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    tpu_sha256_blocks(a, data, blocks);
+    tpu_sha256_blocks_portable(b, data, blocks);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+  }
+}
+
 TEST(hash128) {
   tpu_hash zero = {0}, a = tpu_hash_bytes(zero, "abc", 3), b = tpu_hash_bytes(zero, "abc\0", 4);
   CHECK(!tpu_hash_equal(a, b));
@@ -36,4 +49,4 @@ TEST(hash128) {
   CHECK(!tpu_hash_equal(x, y));
 }
 
-TEST_MAIN(TEST_CASE(sha256_vectors), TEST_CASE(hash128));
+TEST_MAIN(TEST_CASE(sha256_vectors), TEST_CASE(sha256_many_blocks), TEST_CASE(hash128));

@@ -97,9 +97,10 @@ typedef struct tpu_program_stats { /* -1: not known. Bytes. */
 tpu_status tpu_executable_stats(const tpu_client *client, tpu_executable *executable,
                                 tpu_program_stats *out) TPU_MUST_USE;
 
-/* Runs on one device, asynchronously. inputs[n_inputs]; outputs[n_outputs] are new buffers, usable at
- * once as inputs of further programs. `keep`: indices of inputs that must survive although the program donates
- * them. *out_done (optional) fires when the program ended. On failure no output exists. */
+/* Runs on one device, asynchronously. inputs[n_inputs]; outputs[n_outputs], as many as the program has results (not
+ * checked), are new buffers, usable at once as inputs of further programs. `keep`: indices of inputs that must survive
+ * although the program donates them. *out_done (optional) fires when the program ended and tells its late errors, as
+ * the outputs do. On failure no output exists; a donated input may be deleted or not (tpu_buffer_is_deleted). */
 tpu_status tpu_execute(const tpu_client *client, tpu_executable *executable, int device, tpu_buffer *const *inputs,
                        size_t n_inputs, const int64_t *keep, size_t n_keep, tpu_buffer **outputs,
                        size_t n_outputs, tpu_event **out_done) TPU_MUST_USE;
