@@ -196,9 +196,11 @@ tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) {
   if (any) {
     const tpu_exe *exe = NULL;
     tpu_rt.stats.segments++;
+    tpu_rt.busy++;
     if (!status) status = tpu_program_get(seg, live, &exe);
     if (!status) status = run(seg, exe, wait);
     if (status) poison(seg, status);
+    tpu_rt.busy--;
     pthread_cond_broadcast(&tpu_rt.settled);
   }
   tpu_rt_unlock();

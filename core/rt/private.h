@@ -54,6 +54,7 @@ void tpu_value_release(tpu_value *v); /* NULL allowed; may destroy a buffer: not
 void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer); /* takes it; accounts for its bytes */
 tpu_buffer *tpu_value_take_buffer(tpu_value *v);
 
+uint64_t tpu_next_address(void);
 struct tpu_storage {
   atomic_int refs;
   int device;
@@ -104,6 +105,7 @@ typedef struct tpu_rec {
 struct tpu_segment {
   int device;
   uint64_t serial;
+  uint64_t first_address; /* storages made since then have higher addresses */
   tpu_hash key; /* over all but offsets, numbers and liveness */
   uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
   uint32_t cap_records, cap_refs, cap_outs, cap_numbers, cap_offsets, cap_values;
@@ -118,10 +120,16 @@ struct tpu_segment {
   uint32_t n_spare, cap_spare;
   bool shared;        /* another segment of the device is or was open meanwhile: leaf marks may be overwritten */
   tpu_map leaves;     /* if shared: value -> its number + 1 */
+  /* Looking for a loop, once the segment is long (loop.c). */
+  uint64_t *prints;   /* a fingerprint per record from record loop_start on */
+  uint32_t cap_prints, loop_start, n_prints, period, run;
+  tpu_map last_seen;  /* fingerprint -> position + 1 */
   tpu_lane *lane;
   tpu_segment *next;  /* in the pool of empty segments, or the list of orphans */
 };
 #define TPU_SEGMENT_MAX_RECORDS 8192
+/* From this length on a segment that has not been cut looks for the loop it is in. */
+#define TPU_LOOP_RECORDS 1024
 struct tpu_lane {
   atomic_int refs;
   bool cut_later;
@@ -130,6 +138,11 @@ struct tpu_lane {
   struct tpu_lane *next, *prev;
 };
 bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base);
+
+/* Notes the record just appended (fingerprint: its signature and the storages older than the segment it reads). True: the records since
+ * the segment's start are whole iterations of a loop, so this is a good place to cut. */
+bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint);
+void tpu_loop_reset(tpu_segment *seg);
 
 /* --- programs (program.c) */
 typedef struct tpu_exe {
@@ -201,6 +214,7 @@ typedef struct tpu_runtime {
   tpu_lane *lanes;
   tpu_segment *orphans;
   tpu_segment *pool;
+  int busy; /* launches under way: programs must stay */
   atomic_ullong next_serial;
   tpu_stats stats;
 } tpu_runtime;

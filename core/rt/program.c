@@ -458,6 +458,7 @@ tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
 
 void tpu_program_cache_clear(void) {
   tpu_rt_lock();
+  while (tpu_rt.busy) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   tpu_map old = programs;
   programs = (tpu_map){0};
   tpu_rt_unlock();

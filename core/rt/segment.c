@@ -68,6 +68,7 @@ tpu_segment *tpu_segment_new(int device) {
   seg->serial = atomic_fetch_add_explicit(&tpu_rt.next_serial, 1, memory_order_relaxed);
   seg->key = (tpu_hash){UINT64_C(0xa4093822299f31d0), (uint64_t)tpu_precision_get()};
   seg->n_records = seg->n_refs = seg->n_outs = seg->n_numbers = seg->n_offsets = seg->n_values = 0;
+  seg->first_address = tpu_next_address();
   seg->lane = NULL;
   seg->next = NULL;
   seg->shared = tpu_rt.devices[device].open_segments++ > 0;
@@ -84,6 +85,7 @@ void tpu_segment_free(tpu_segment *seg) {
   for (uint32_t i = 0; i < seg->n_values; i++) tpu_value_release(seg->values[i]);
   seg->n_values = 0;
   if (seg->shared) tpu_map_clear(&seg->leaves);
+  tpu_loop_reset(seg);
   tpu_rt_lock();
   seg->next = tpu_rt.pool;
   tpu_rt.pool = seg;
@@ -320,6 +322,17 @@ static tpu_status after_record(tpu_lane *lane, int device) {
   return tpu_segment_launch(lane->segments[device], mode == TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING);
 }
 
+static uint64_t fingerprint(const tpu_segment *seg, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst) {
+  tpu_hash h = sig->hash;
+  for (int i = 0; i < call->n_tensors; i++) {
+    const tpu_storage *s = call->tensors[i].storage;
+    tpu_hash_mix(&h, s && s->address < seg->first_address ? s->address : 0);
+  }
+  for (int k = 0; dst && k < sig->n_out; k++)
+    if (dst[k].storage) tpu_hash_mix(&h, dst[k].storage->address < seg->first_address ? dst[k].storage->address : 0);
+  return tpu_hash_u64(h.lo ^ h.hi);
+}
+
 static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst,
                                 const plan *plans, tpu_storage **fresh, tpu_value **old, int *n_old) {
   const int n = sig->n_out;
@@ -375,6 +388,7 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
     else old[(*n_old)++] = append_store(seg, plans[k].store, &dst[k], index, v->layout, 0);
   }
   tpu_rt.stats.calls++;
+  if (seg->n_records > TPU_LOOP_RECORDS && tpu_loop_note(seg, fingerprint(seg, call, sig, dst))) lane->cut_later = true;
   return after_record(lane, call->device);
 }
 

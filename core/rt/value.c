@@ -78,6 +78,7 @@ void tpu_value_release(tpu_value *v) {
 /* Addresses only have to be distinct. They start where no pointer can be (non-canonical on x86-64 and aarch64), so that
  * reading one faults. */
 static _Atomic uint64_t next_address = UINT64_C(0x5450000000000000);
+uint64_t tpu_next_address(void) { return atomic_load_explicit(&next_address, memory_order_relaxed); }
 
 tpu_status tpu_storage_create(int device, int64_t nbytes, tpu_storage **out) {
   TPU_TRY(tpu_rt_enter());
