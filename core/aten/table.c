@@ -1,7 +1,9 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "aten/elementwise.h"
 #include "aten/lower.h"
+#include "aten/reduce.h"
 
 static const tpu_row rows[] = {
 #define ROW(name, fn, ...) {.aten = name, .lower = fn, .file = __FILE__, .line = __LINE__, __VA_ARGS__},
