@@ -126,7 +126,7 @@ tpu_val tpu_matmul(tpu_build *b, tpu_val x, tpu_val y);
 tpu_val tpu_convolution(tpu_build *b, tpu_val x, tpu_val kernel, const tpu_conv_dims *dims, tpu_dtype out_dtype);
 /* Reduces `axes` (ascending); they leave the result. init: a scalar of x's dtype. */
 tpu_val tpu_reduce(tpu_build *b, tpu_monoid op, tpu_val x, tpu_val init, int n_axes, const int64_t *axes);
-/* n operands at once; the region is built between begin and end with 2n scalar params (accumulators first). */
+/* n operands (at most 8) at once; the region is built between begin and end with 2n scalar params (accumulators first). */
 void tpu_reduce_n(tpu_build *b, int n, const tpu_val *xs, const tpu_val *inits, int n_axes, const int64_t *axes,
                   void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg,
                   tpu_val *out);
@@ -139,7 +139,7 @@ tpu_val tpu_select_and_scatter(tpu_build *b, tpu_val x, tpu_val source, tpu_val 
                                const tpu_window *window);
 tpu_val tpu_gather(tpu_build *b, tpu_val x, tpu_val indices, const tpu_gather_dims *dims, const int64_t *slice_sizes);
 tpu_val tpu_scatter(tpu_build *b, tpu_monoid op, tpu_val x, tpu_val indices, tpu_val updates, const tpu_scatter_dims *dims);
-/* Sorts n values along dim together; `less(params)` gets 2n scalars (a0, b0, a1, b1, ...) and returns i1. */
+/* Sorts n values (at most 8) along dim together; `less(params)` gets 2n scalars (a0, b0, a1, b1, ...) and returns i1. */
 void tpu_sort(tpu_build *b, int n, const tpu_val *xs, int dim, bool stable,
               tpu_val (*less)(tpu_build *b, const tpu_val *params, void *arg), void *arg, tpu_val *out);
 tpu_val tpu_cholesky(tpu_build *b, tpu_val x, bool lower);
@@ -152,6 +152,11 @@ void tpu_while(tpu_build *b, int n, const tpu_val *init,
                tpu_val (*cond)(tpu_build *b, const tpu_val *params, void *arg),
                void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg,
                tpu_val *out);
+/* n results of one of two branches, which see the values around them. */
+void tpu_if(tpu_build *b, tpu_val pred, int n, void (*on_true)(tpu_build *b, tpu_val *out_returns, void *arg),
+            void (*on_false)(tpu_build *b, tpu_val *out_returns, void *arg), void *arg, tpu_val *out);
+/* The plugin's own Philox: out[0] the next state, out[1] bits of an unsigned dtype. state: ui64[2] or [3]. */
+void tpu_rng_bits(tpu_build *b, tpu_val state, tpu_dtype dtype, int rank, const int64_t *dims, tpu_val out[2]);
 void tpu_barrier(tpu_build *b, int n, const tpu_val *xs, tpu_val *out);
 void tpu_custom_call(tpu_build *b, const char *target, const char *backend_config, int n, const tpu_val *xs,
                      int n_results, const tpu_type *types, tpu_val *out);

@@ -104,6 +104,7 @@ typedef struct tpu_node {
   const void *attrs;     /* the op's attribute struct (attrs.h), or NULL */
   const tpu_region *regions;
   uint32_t scope;        /* which record (ATen op) it came from; 0: none. For messages and source locations. */
+  uint32_t block;        /* 0: the graph's top level; else the region it stands in (a private number) */
 } tpu_node;
 
 typedef struct tpu_graph tpu_graph;
@@ -122,7 +123,8 @@ uint32_t tpu_graph_slot_count(const tpu_graph *graph); /* 1 + the highest slot i
 const tpu_val *tpu_graph_outputs(const tpu_graph *graph, uint32_t *out_n);
 tpu_status tpu_graph_set_outputs(tpu_graph *graph, const tpu_val *outputs, uint32_t n) TPU_MUST_USE;
 
-/* 128 bits over everything that decides what the program computes (not scopes). */
+/* 128 bits over everything that decides what the program computes (not scopes, not nodes that no output needs). Like verify and emit
+ * it writes scratch in the graph: one caller at a time. */
 tpu_hash tpu_graph_hash(const tpu_graph *graph);
 /* Checks every node again (operand ids, types by rule, regions, attributes). INTERNAL names node and op. */
 tpu_status tpu_graph_verify(const tpu_graph *graph) TPU_MUST_USE;
