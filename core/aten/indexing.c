@@ -302,13 +302,10 @@ tpu_val index_scatter(tpu_build *b, tpu_monoid op, tpu_val x, int dim, tpu_val i
   return tpu_dynamic_update_slice(b, x, y, starts);
 }
 
-tpu_val index_rank_true(tpu_build *b, tpu_val mask, tpu_val *out_total) {
-  int64_t n = tpu_numel_of(b, mask);
-  tpu_dtype dtype = position_dtype(n);
-  tpu_val one = tpu_convert(b, mask, dtype), up_to = tpu_cumulative(b, TPU_MONOID_ADD, one, 0, false);
-  if (out_total)
-    *out_total = n == 0 ? tpu_scalar_i(b, dtype, 0) : tpu_reshape(b, tpu_slice_dim(b, up_to, 0, n - 1, n, 1), 0, NULL);
-  return tpu_sub(b, up_to, one);
+tpu_val index_rank_true(tpu_build *b, tpu_val mask) {
+  tpu_val one = tpu_convert(b, mask, position_dtype(tpu_numel_of(b, mask)));
+  if (tpu_numel_of(b, mask) == 0) return one;
+  return tpu_sub(b, tpu_cumulative(b, TPU_MONOID_ADD, one, 0, false), one);
 }
 
 tpu_val index_count_ends(tpu_build *b, tpu_val ends, int64_t n) {

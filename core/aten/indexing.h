@@ -47,8 +47,8 @@ bool index_reduction_parse(const char *name, index_reduction *out);
 tpu_val index_scatter_reduce(tpu_build *b, index_reduction op, tpu_val x, int dim, tpu_val index, const int64_t *strides,
                              tpu_val src, bool include_self);
 
-/* [n] i32 (i64 for long ones): how many true elements of mask [n] precede each; total: at out_total (may be NULL), a scalar. */
-tpu_val index_rank_true(tpu_build *b, tpu_val mask, tpu_val *out_total);
+/* [n] i32 (i64 for long ones): how many true elements of mask [n] precede each. */
+tpu_val index_rank_true(tpu_build *b, tpu_val mask);
 /* [n] of dtype I32: out[j] = how many of ascending `ends` [m] are <= j. */
 tpu_val index_count_ends(tpu_build *b, tpu_val ends, int64_t n);
 
