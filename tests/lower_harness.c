@@ -58,7 +58,12 @@ EXPORT int harness_row(const char *aten, uint32_t *statics, uint32_t *defaults, 
 EXPORT int harness_row_count(void);
 EXPORT const char *harness_row_name(int i);
 EXPORT const char *harness_dtype_name(int i);
+EXPORT void harness_set_platform(int platform);
 EXPORT void harness_run(const harness_call *call, harness_reply *reply);
+
+static tpu_target_platform platform = TPU_TARGET_CPU;
+
+void harness_set_platform(int number) { platform = (tpu_target_platform)number; }
 
 const char *harness_open(const char *plugin_path) {
   tpu_plugin *plugin;
@@ -199,10 +204,10 @@ static tpu_status execute(const harness_call *call, const tpu_module *module, in
 }
 
 static tpu_status run(const harness_call *call, const tpu_args *args, harness_reply *reply) {
-  tpu_target target = {.platform = TPU_TARGET_CPU,
+  tpu_target target = {.platform = platform,
                        .precision = TPU_PRECISION_HIGHEST,
                        .atan_is_broken = tpu_client_quirks(client)->atan_is_broken,
-                       .host_custom_calls = true};
+                       .host_custom_calls = platform == TPU_TARGET_CPU};
   tpu_build b;
   tpu_build_init(&b, graph, &target);
   tpu_operand *operands = tpu_arena_calloc(&memory, (size_t)call->n_operands + 1, sizeof *operands);

@@ -16,6 +16,7 @@ meta has none. TPU_LOWER_HARNESS names a built library; otherwise the target tpu
 (default build/) with CMake, once per process. TPU_HARNESS_PLUGIN names a PJRT plugin (default: the installed CPU plugin).
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -150,6 +151,16 @@ def dtypes():
             break
         by_code[code] = getattr(torch, name.decode())
     return {t: c for c, t in by_code.items()}, by_code
+
+
+@contextlib.contextmanager
+def lowered_for(platform):
+    """Within it, programs take the form for "cpu", "tpu" or "other", still run on the CPU plugin."""
+    lib().harness_set_platform(["cpu", "tpu", "other"].index(platform))
+    try:
+        yield
+    finally:
+        lib().harness_set_platform(0)
 
 
 def rows():
