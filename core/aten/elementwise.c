@@ -22,7 +22,7 @@ tpu_dtype same_operands(tpu_build *b, const tpu_args *a, int n, tpu_val *out) {
 }
 
 tpu_val number_like(tpu_build *b, const tpu_args *a, int i, tpu_val like) {
-  return tpu_broadcast_like(b, arg_number(b, a, i, tpu_dtype_of(b, like)), like);
+  return tpu_broadcast_like(b, arg_as(b, a, i, tpu_dtype_of(b, like)), like);
 }
 
 bool need_float(tpu_build *b, const tpu_args *a, tpu_dtype dtype, bool allow_complex) {

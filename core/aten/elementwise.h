@@ -25,7 +25,7 @@ tpu_dtype math_operands(tpu_build *b, const tpu_args *a, int n, tpu_val *out);
 tpu_dtype math_float_operands(tpu_build *b, const tpu_args *a, int n, tpu_val *out);
 /* Likewise without the step to opmath. */
 tpu_dtype same_operands(tpu_build *b, const tpu_args *a, int n, tpu_val *out);
-/* Number i with dims and dtype of `like`. */
+/* Number i (or a 0-dim tensor) with dims and dtype of `like`. */
 tpu_val number_like(tpu_build *b, const tpu_args *a, int i, tpu_val like);
 /* False and NotImplementedError unless dtype is floating (complex too, if allowed). */
 bool need_float(tpu_build *b, const tpu_args *a, tpu_dtype dtype, bool allow_complex);

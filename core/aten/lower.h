@@ -114,6 +114,7 @@ struct tpu_row {
   uint8_t random;         /* draws random numbers: two implicit slots (seed, offset) after the call's own */
   uint32_t statics;       /* bit i: a number in argument i is static */
   uint32_t defaults;      /* bit i: whether argument i equals its schema default is part of the signature */
+  const char *single;     /* foreach rows: the row that computes one element */
   const char *file;
   int line;
 };
