@@ -126,13 +126,22 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     if (status)
       for (uint32_t i = 0; i < n_out; i++) tpu_buffer_destroy(tpu_rt.client, out[i]);
   }
+  for (uint32_t i = 0, k = 0; !status && i < exe->n_aliases; i++) { /* what was donated is no memory any more */
+    if (k < n_keep && keep[k] == exe->aliases[i].param) k++;
+    else tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(seg->values[exe->params[exe->aliases[i].param]]));
+  }
   tpu_rt_lock();
-  if (done && (wait || status)) tpu_event_destroy(tpu_rt.client, done);
-  else tpu_event_push(seg->device, done);
+  if (wait || status || !tpu_event_push(seg->device, done)) {
+    tpu_rt_unlock();
+    tpu_status_release(wait || status ? NULL : tpu_event_await(tpu_rt.client, done)); /* the values tell */
+    tpu_event_destroy(tpu_rt.client, done);
+    tpu_rt_lock();
+  }
   for (uint32_t i = 0; !status && i < n_out; i++) {
     tpu_value *v = seg->values[exe->outputs[i]];
     tpu_value_set_buffer(v, out[i]); /* one that nobody wants any more goes with the segment */
     v->segment = NULL;
+    v->home = NULL;
     atomic_store_explicit(&v->state, VALUE_READY, memory_order_release);
   }
   if (block != small) tpu_free(block);
@@ -145,17 +154,17 @@ static void poison(tpu_segment *seg, tpu_status status) {
   for (uint32_t i = 0; i < seg->n_values; i++) {
     tpu_value *v = seg->values[i];
     if (seg->is_leaf[i] || atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_READY) continue;
-    tpu_value *leaf = v->replaces != NO_VALUE ? seg->values[v->replaces] : NULL;
-    bool wanted = atomic_load_explicit(&v->refs, memory_order_relaxed) > 1;
     v->segment = NULL;
-    if (wanted && leaf && leaf->layout == v->layout && leaf->buffer &&
-        atomic_load_explicit(&leaf->refs, memory_order_relaxed) == 1 && !tpu_buffer_is_deleted(tpu_rt.client, leaf->buffer)) {
-      tpu_value_set_buffer(v, tpu_value_take_buffer(leaf));
-      atomic_store_explicit(&v->state, VALUE_READY, memory_order_release);
-      continue;
-    }
     v->error = tpu_status_retain(status);
     atomic_store_explicit(&v->state, VALUE_FAILED, memory_order_release);
+    tpu_storage *home = v->home;
+    if (!home) continue;
+    tpu_value *leaf = v->replaces != NO_VALUE ? seg->values[v->replaces] : NULL;
+    v->home = NULL;
+    if (leaf ? tpu_buffer_is_deleted(tpu_rt.client, leaf->buffer) : !v->is_define) continue;
+    if (leaf) tpu_value_retain(leaf);
+    (void)tpu_storage_swap(home, leaf);
+    tpu_value_release(v); /* the segment still holds it */
   }
 }
 
@@ -197,10 +206,12 @@ tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) {
     const tpu_exe *exe = NULL;
     tpu_rt.stats.segments++;
     tpu_rt.busy++;
+    tpu_rt.devices[seg->device].launching++;
     if (!status) status = tpu_program_get(seg, live, &exe);
     if (!status) status = run(seg, exe, wait);
     if (status) poison(seg, status);
     tpu_rt.busy--;
+    tpu_rt.devices[seg->device].launching--;
     pthread_cond_broadcast(&tpu_rt.settled);
   }
   tpu_rt_unlock();
@@ -256,6 +267,7 @@ tpu_status tpu_synchronize(int device) {
   tpu_status status = NULL;
   tpu_rt_lock();
   for (tpu_segment *seg; (seg = pending_segment(device));) status = tpu_status_join(status, tpu_segment_launch(seg, false));
+  while (d->launching) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock); /* other threads' */
   while (d->n_pending) {
     tpu_event *e = d->pending[--d->n_pending];
     tpu_rt_unlock();
@@ -277,6 +289,7 @@ tpu_status tpu_query(tpu_lane *lane, int device, bool *out_done) {
   tpu_device_state *d = &tpu_rt.devices[device];
   tpu_rt_lock();
   tpu_status status = cut_locked(lane, device);
+  *out_done = !d->launching;
   for (uint32_t i = 0; i < d->n_pending && *out_done; i++) *out_done = tpu_event_ready(tpu_rt.client, d->pending[i]);
   tpu_rt_unlock();
   return status;

@@ -169,10 +169,10 @@ static void evict(void) {
       snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
       if (e->d_name[0] == '.' || stat(path, &st) || !S_ISREG(st.st_mode)) continue;
       if (n == room) {
-        room = room ? room * 2 : 256;
-        entry *p = tpu_realloc(list, room * sizeof *p);
+        entry *p = tpu_realloc(list, (room ? room * 2 : 256) * sizeof *p);
         if (!p) break;
         list = p;
+        room = room ? room * 2 : 256;
       }
       char *copy = tpu_strdup(path);
       if (!copy) break;
@@ -191,14 +191,14 @@ static void evict(void) {
   tpu_free(list);
 }
 
-void tpu_disk_write(const char *key, const char *data, size_t size) {
+bool tpu_disk_write(const char *key, const char *data, size_t size) {
   static _Atomic int64_t written; /* by this process since the folder was last measured */
   char path[4096], temp[4200];
-  if (!file_path(key, path, sizeof path)) return;
+  if (!file_path(key, path, sizeof path)) return false;
   make_dirs(path);
   snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid());
   int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return;
+  if (fd < 0) return false;
   header h = {.format = FORMAT, .size = size};
   tpu_sha256 s;
   tpu_sha256_init(&s);
@@ -210,11 +210,12 @@ void tpu_disk_write(const char *key, const char *data, size_t size) {
   else close(fd);
   if (!ok || rename(temp, path)) {
     unlink(temp);
-    return;
+    return false;
   }
   int64_t before = atomic_fetch_add(&written, (int64_t)(size + sizeof h));
   int64_t step = tpu_rt_config()->cache_bytes / 16 + 1;
   if (before == 0 || before / step != (before + (int64_t)size) / step) evict();
+  return true;
 }
 
 int tpu_disk_lock(const char *key) {

@@ -13,7 +13,6 @@ bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint) {
     seg->prints = p;
     seg->cap_prints = capacity;
   }
-  if (n == 0) seg->loop_start = seg->n_records - 1;
   seg->prints[n] = fingerprint;
   seg->n_prints = n + 1;
   if (seg->period && n >= seg->period && seg->prints[n - seg->period] == fingerprint) {
@@ -24,7 +23,7 @@ bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint) {
     seg->run = last ? 1 : 0;
   }
   (void)tpu_map_put(&seg->last_seen, fingerprint, (void *)(uintptr_t)(n + 1));
-  return seg->period && seg->run >= seg->period && seg->n_records % seg->period == 0;
+  return seg->period && seg->run >= seg->period && seg->n_calls % seg->period == 0;
 }
 
 void tpu_loop_reset(tpu_segment *seg) {

@@ -41,6 +41,8 @@ typedef struct tpu_value {
   uint32_t index;       /* DEFERRED: its number in its segment */
   tpu_segment *segment; /* DEFERRED */
   uint32_t replaces;    /* DEFERRED: the leaf whose storage it took over, or NO_VALUE */
+  bool is_define;       /* DEFERRED: only stands for undefined contents */
+  tpu_storage *home;    /* not yet READY: the storage it was made for, while that holds it; gets its old value back on failure */
   uint64_t leaf_serial; /* the last segment that reads it as a leaf, and its number there */
   uint32_t leaf_index;
   tpu_buffer *buffer;   /* READY */
@@ -55,8 +57,11 @@ void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer); /* takes it; accoun
 tpu_buffer *tpu_value_take_buffer(tpu_value *v);
 
 uint64_t tpu_next_address(void);
+/* Gives the storage another value (takes the reference); returns the old one, whose reference the caller drops without the lock. */
+tpu_value *tpu_storage_swap(tpu_storage *s, tpu_value *v);
 struct tpu_storage {
   atomic_int refs;
+  bool is_home; /* some value's home: its release takes the lock */
   int device;
   int64_t nbytes;
   uint64_t address;
@@ -105,6 +110,7 @@ typedef struct tpu_rec {
 struct tpu_segment {
   int device;
   uint64_t serial;
+  tpu_precision precision; /* of what is recorded here */
   uint64_t first_address; /* storages made since then have higher addresses */
   tpu_hash key; /* over all but offsets, numbers and liveness */
   uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
@@ -121,8 +127,8 @@ struct tpu_segment {
   bool shared;        /* another segment of the device is or was open meanwhile: leaf marks may be overwritten */
   tpu_map leaves;     /* if shared: value -> its number + 1 */
   /* Looking for a loop, once the segment is long (loop.c). */
-  uint64_t *prints;   /* a fingerprint per record from record loop_start on */
-  uint32_t cap_prints, loop_start, n_prints, period, run;
+  uint64_t *prints;   /* a fingerprint per call, once there are many */
+  uint32_t cap_prints, n_calls, n_prints, period, run; /* n_calls: since the segment's start */
   tpu_map last_seen;  /* fingerprint -> position + 1 */
   tpu_lane *lane;
   tpu_segment *next;  /* in the pool of empty segments, or the list of orphans */
@@ -139,7 +145,7 @@ struct tpu_lane {
 };
 bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base);
 
-/* Notes the record just appended (fingerprint: its signature and the storages older than the segment it reads). True: the records since
+/* Notes the call just appended (fingerprint: its signature and the storages older than the segment it reads). True: the calls since
  * the segment's start are whole iterations of a loop, so this is a good place to cut. */
 bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint);
 void tpu_loop_reset(tpu_segment *seg);
@@ -167,6 +173,7 @@ typedef struct tpu_program {
   int64_t *offsets;
   uint8_t *dynamic; /* per offset: a run-time slot */
   tpu_exe *exes;
+  bool compiling; /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
 /* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it compiles.
@@ -179,7 +186,7 @@ void tpu_program_cache_clear(void);
 void tpu_disk_key(const char *text, size_t size, char out_hex[65]);
 /* NULL: a miss of any kind. Free with tpu_free. */
 char *tpu_disk_read(const char *key, size_t *out_size);
-void tpu_disk_write(const char *key, const char *data, size_t size); /* best effort, atomic */
+bool tpu_disk_write(const char *key, const char *data, size_t size); /* best effort, atomic; false: not written */
 /* Only one process compiles a key: true if this one holds the lock (release with _unlock), false if there is no cache or it timed out. */
 int tpu_disk_lock(const char *key);   /* descriptor or -1 */
 void tpu_disk_unlock(int descriptor);
@@ -200,7 +207,7 @@ typedef struct tpu_device_state {
   tpu_event **pending; /* of launched programs */
   uint32_t n_pending, cap_pending;
   tpu_status async_error;
-  int open_segments;
+  int open_segments, launching;
 } tpu_device_state;
 typedef struct tpu_runtime {
   pthread_mutex_t lock;
@@ -223,7 +230,7 @@ tpu_status tpu_rt_enter(void) TPU_MUST_USE; /* initialised, not forked */
 static inline void tpu_rt_lock(void) { pthread_mutex_lock(&tpu_rt.lock); }
 static inline void tpu_rt_unlock(void) { pthread_mutex_unlock(&tpu_rt.lock); }
 const tpu_config *tpu_rt_config(void);
-void tpu_event_push(int device, tpu_event *event); /* lock held */
+bool tpu_event_push(int device, tpu_event *event); /* lock held; false: no room, the event is still the caller's */
 tpu_mode tpu_mode_now(void);
 
 #endif

@@ -207,8 +207,7 @@ static tpu_status load(const tpu_strbuf *text, tpu_executable **out) {
     size_t size;
     tpu_status s = tpu_executable_serialize(tpu_rt.client, *out, &data, &size);
     if (!s) {
-      tpu_disk_write(key, data, size);
-      written = true;
+      written = tpu_disk_write(key, data, size);
       tpu_free(data);
     }
     tpu_status_release(s);
@@ -225,7 +224,7 @@ static tpu_status load(const tpu_strbuf *text, tpu_executable **out) {
 static tpu_status emit(const tpu_segment *seg, wanted *w, tpu_graph *graph, tpu_graph *flat, uint32_t *leaf, tpu_strbuf *text,
                        tpu_module *module, tpu_alias *aliases, uint32_t *n_aliases) {
   tpu_target target = tpu_rt.target;
-  target.precision = tpu_precision_get();
+  target.precision = seg->precision;
   TPU_TRY(build(seg, &target, w, graph, leaf));
   TPU_TRY(tpu_graph_expand(graph, &target, flat));
   uint32_t *param_of = tpu_malloc((seg->n_values + 1) * sizeof *param_of);
@@ -378,52 +377,56 @@ static const tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint3
   return best;
 }
 
+/* The entry for the segment, made if need be. NULL: out of memory. */
+static tpu_program *program_find(const tpu_segment *seg) {
+  const tpu_program *like = NULL;
+  tpu_program *head = tpu_map_get(&programs, seg->key.lo);
+  for (tpu_program *p = head; p; p = p->next) {
+    if (!same_program(p, seg)) continue;
+    if (same_offsets(p, seg)) return p;
+    if (!like) like = p; /* the newest comes first */
+  }
+  tpu_program *fresh = program_create(seg, like);
+  if (!fresh) return NULL;
+  fresh->next = head;
+  if (tpu_map_put(&programs, seg->key.lo, fresh)) return fresh;
+  fresh->next = NULL;
+  program_destroy(fresh);
+  return NULL;
+}
+
+static void add_outputs(uint64_t *want, const tpu_program *p, uint32_t words) {
+  for (const tpu_exe *e = p->exes; e; e = e->next)
+    for (uint32_t i = 0; i < words; i++) want[i] |= e->output_set[i];
+}
+
 tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) {
   uint32_t words = (seg->n_values + 63) / 64;
-  tpu_program *found = NULL, *like = NULL;
   tpu_rt.stats.cache_requests++;
-  for (tpu_program *p = tpu_map_get(&programs, seg->key.lo); p; p = p->next) {
-    if (!same_program(p, seg)) continue;
-    if (!like) like = p; /* the newest comes first */
-    if (!same_offsets(p, seg)) continue;
-    found = p;
-    break;
-  }
-  const tpu_exe *hit = found ? best_exe(found, live, words) : NULL;
+  tpu_program *p = program_find(seg);
+  if (!p) return out_of_memory();
+  const tpu_exe *hit;
+  for (; !(hit = best_exe(p, live, words)) && p->compiling;) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   if (hit) {
     tpu_rt.stats.cache_hits++;
     *out_exe = hit;
     return NULL;
   }
-  tpu_program *fresh = NULL;
-  if (!found && !(fresh = program_create(seg, like))) return out_of_memory();
-  tpu_program *p = found ? found : fresh;
-  /* The union of what was wanted so far: who still held a value before may hold it again. */
+  /* The union of what was wanted so far, whatever the offsets: who still held a value before may hold it again. */
   uint64_t *want = copy_of(live, words * sizeof *want);
-  if (!want) {
-    program_destroy(fresh);
-    return out_of_memory();
-  }
-  for (const tpu_exe *e = p->exes; e; e = e->next)
-    for (uint32_t i = 0; i < words; i++) want[i] |= e->output_set[i];
+  if (!want) return out_of_memory();
+  for (const tpu_program *other = tpu_map_get(&programs, seg->key.lo); other; other = other->next)
+    if (same_program(other, seg)) add_outputs(want, other, words);
   wanted w = {.dynamic = p->dynamic, .live = want};
   tpu_exe *e = NULL;
+  p->compiling = true;
   tpu_rt_unlock();
   tpu_status status = compile(seg, &w, &e);
   tpu_rt_lock();
+  p->compiling = false;
+  pthread_cond_broadcast(&tpu_rt.settled);
   tpu_free(want);
-  if (status) {
-    program_destroy(fresh);
-    return status;
-  }
-  if (fresh) {
-    fresh->next = tpu_map_get(&programs, seg->key.lo);
-    if (!tpu_map_put(&programs, seg->key.lo, fresh)) {
-      exe_destroy(e);
-      program_destroy(fresh);
-      return out_of_memory();
-    }
-  }
+  if (status) return status;
   e->next = p->exes;
   p->exes = e;
   *out_exe = e;

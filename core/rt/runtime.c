@@ -11,7 +11,7 @@ tpu_runtime tpu_rt = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .settled = PTHREAD_COND_INITIALIZER, .next_serial = 1};
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int initialized; /* 0 no, 1 yes, 2 failed for good */
+static atomic_int initialized; /* 0 no, 1 yes, 2 failed for good, 3 under way */
 static tpu_status init_error;
 static atomic_bool bad_fork;
 static bool configured;
@@ -36,7 +36,10 @@ void tpu_configure(const tpu_config *c) {
 
 const tpu_config *tpu_rt_config(void) { return &config; }
 
-void tpu_after_fork_child(void) { atomic_store(&bad_fork, atomic_load(&initialized) == 1); }
+void tpu_after_fork_child(void) {
+  int state = atomic_load(&initialized);
+  if (state == 1 || state == 3) atomic_store(&bad_fork, true); /* under way: its lock is held for ever */
+}
 bool tpu_in_bad_fork(void) { return atomic_load_explicit(&bad_fork, memory_order_relaxed); }
 bool tpu_is_initialized(void) { return atomic_load(&initialized) == 1; }
 tpu_client *tpu_runtime_client(void) { return tpu_rt.client; }
@@ -51,13 +54,7 @@ static void target_set(void) {
   tpu_rt.target.host_custom_calls = tpu_rt.quirks->platform == TPU_PLATFORM_CPU;
 }
 
-static tpu_status create_client(void) {
-  char path[4096];
-  bool is_tpu;
-  tpu_plugin *plugin;
-  TPU_TRY(tpu_plugin_choose(config.libtpu, config.embedded, path, sizeof path, &is_tpu));
-  TPU_TRY(tpu_plugin_load(path, false, &plugin));
-  TPU_TRY(tpu_client_create(plugin, config.devices > 0 ? config.devices : 1, &tpu_rt.client));
+static tpu_status fill_runtime(const char *path) {
   target_set();
   int n = tpu_client_device_count(tpu_rt.client);
   if (n <= 0) return tpu_error(TPU_FAILED_PRECONDITION, "the PJRT plugin %s offers no device", path);
@@ -65,6 +62,24 @@ static tpu_status create_client(void) {
   if (!tpu_rt.devices) return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory");
   tpu_rt.n_devices = n;
   return tpu_signature_internal(SIG_ZERO, 0, NULL, TPU_DTYPE_NONE, &tpu_rt.zero);
+}
+
+static tpu_status create_client(void) {
+  char path[4096];
+  bool is_tpu;
+  tpu_plugin *plugin;
+  TPU_TRY(tpu_plugin_choose(config.libtpu, config.embedded, path, sizeof path, &is_tpu));
+  TPU_TRY(tpu_plugin_load(path, false, &plugin));
+  TPU_TRY(tpu_client_create(plugin, config.devices > 0 ? config.devices : 1, &tpu_rt.client));
+  tpu_status status = fill_runtime(path);
+  if (status) {
+    tpu_free(tpu_rt.devices);
+    tpu_client_destroy(tpu_rt.client);
+    tpu_rt.devices = NULL;
+    tpu_rt.client = NULL;
+    tpu_rt.n_devices = 0;
+  }
+  return status;
 }
 
 static tpu_status bad_fork_error(void) {
@@ -79,14 +94,11 @@ tpu_status tpu_initialize(void) {
   pthread_mutex_lock(&init_lock);
   tpu_status status = NULL;
   if (atomic_load(&initialized) == 0) {
+    pthread_atfork(NULL, NULL, tpu_after_fork_child);
+    atomic_store(&initialized, 3);
     status = create_client();
-    if (status) {
-      init_error = tpu_status_retain(status);
-      atomic_store(&initialized, 2);
-    } else {
-      pthread_atfork(NULL, NULL, tpu_after_fork_child);
-      atomic_store_explicit(&initialized, 1, memory_order_release);
-    }
+    if (status) init_error = tpu_status_retain(status);
+    atomic_store_explicit(&initialized, status ? 2 : 1, memory_order_release);
   } else if (atomic_load(&initialized) == 2) {
     status = tpu_status_retain(init_error);
   }
@@ -135,7 +147,7 @@ tpu_precision tpu_precision_get(void) { return (tpu_precision)atomic_load_explic
 /* --- accounting */
 void tpu_memory_info_get(int device, tpu_memory_info *out) {
   *out = (tpu_memory_info){.limit = -1};
-  if (!tpu_is_initialized() || device < 0 || device >= tpu_rt.n_devices) return;
+  if (tpu_in_bad_fork() || !tpu_is_initialized() || device < 0 || device >= tpu_rt.n_devices) return;
   tpu_device_state *d = &tpu_rt.devices[device];
   out->allocated = atomic_load(&d->bytes);
   out->peak = atomic_load(&d->peak);
@@ -158,22 +170,27 @@ void tpu_memory_reset_peak(int device) {
 }
 
 void tpu_stats_get(tpu_stats *out) {
+  *out = (tpu_stats){0};
+  if (tpu_in_bad_fork()) return;
   tpu_rt_lock();
   *out = tpu_rt.stats;
   tpu_rt_unlock();
 }
 
 void tpu_stats_reset(void) {
+  if (tpu_in_bad_fork()) return;
   tpu_rt_lock();
   tpu_rt.stats = (tpu_stats){0};
   tpu_rt_unlock();
 }
 
-void tpu_cache_clear(void) { tpu_program_cache_clear(); }
+void tpu_cache_clear(void) {
+  if (!tpu_in_bad_fork()) tpu_program_cache_clear();
+}
 
-void tpu_event_push(int device, tpu_event *event) {
+bool tpu_event_push(int device, tpu_event *event) {
   tpu_device_state *d = &tpu_rt.devices[device];
-  if (!event) return;
+  if (!event) return true;
   if (d->n_pending == d->cap_pending) {
     uint32_t kept = 0; /* forget what has ended */
     for (uint32_t i = 0; i < d->n_pending; i++) {
@@ -190,10 +207,7 @@ void tpu_event_push(int device, tpu_event *event) {
     if (kept > d->cap_pending / 2 || d->cap_pending == 0) {
       uint32_t cap = d->cap_pending ? d->cap_pending * 2 : 64;
       tpu_event **p = tpu_realloc(d->pending, cap * sizeof(tpu_event *));
-      if (!p && kept == d->cap_pending) {
-        tpu_event_destroy(tpu_rt.client, event);
-        return;
-      }
+      if (!p && kept == d->cap_pending) return false;
       if (p) {
         d->pending = p;
         d->cap_pending = cap;
@@ -201,4 +215,5 @@ void tpu_event_push(int device, tpu_event *event) {
     }
   }
   d->pending[d->n_pending++] = event;
+  return true;
 }

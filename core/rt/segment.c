@@ -10,6 +10,7 @@ tpu_lane *tpu_lane_create(void) {
   tpu_lane *lane = tpu_calloc(1, sizeof *lane);
   if (!lane) return NULL;
   atomic_init(&lane->refs, 1);
+  if (tpu_in_bad_fork()) return lane; /* can record nothing */
   tpu_rt_lock();
   lane->next = tpu_rt.lanes;
   if (lane->next) lane->next->prev = lane;
@@ -23,25 +24,43 @@ tpu_lane *tpu_lane_retain(tpu_lane *lane) {
   return lane;
 }
 
+static bool is_wanted(const tpu_segment *seg) {
+  for (uint32_t i = 0; i < seg->n_values; i++)
+    if (!seg->is_leaf[i] && atomic_load_explicit(&seg->values[i]->refs, memory_order_acquire) > 1) return true;
+  return false;
+}
+
 void tpu_lane_release(tpu_lane *lane) {
-  if (!lane || atomic_fetch_sub(&lane->refs, 1) != 1 || tpu_in_bad_fork()) return;
+  if (!lane || tpu_in_bad_fork() || atomic_fetch_sub(&lane->refs, 1) != 1) return;
+  tpu_segment *dead = NULL;
   tpu_rt_lock();
   for (int d = 0; d < lane->n_segments; d++) {
     tpu_segment *seg = lane->segments[d];
     if (!seg) continue;
-    seg->lane = NULL;
-    seg->next = tpu_rt.orphans;
-    tpu_rt.orphans = seg;
+    tpu_segment **list = &tpu_rt.orphans;
+    if (is_wanted(seg)) {
+      seg->lane = NULL;
+    } else {
+      tpu_segment_detach(seg);
+      list = &dead;
+    }
+    seg->next = *list;
+    *list = seg;
   }
   if (lane->prev) lane->prev->next = lane->next;
   else tpu_rt.lanes = lane->next;
   if (lane->next) lane->next->prev = lane->prev;
   tpu_rt_unlock();
+  for (tpu_segment *next; dead; dead = next) {
+    next = dead->next;
+    tpu_segment_free(dead);
+  }
   tpu_free(lane->segments);
   tpu_free(lane);
 }
 
 void tpu_cut_later(tpu_lane *lane) {
+  if (tpu_in_bad_fork()) return;
   tpu_rt_lock();
   lane->cut_later = true;
   tpu_rt_unlock();
@@ -66,8 +85,9 @@ tpu_segment *tpu_segment_new(int device) {
   else if (!(seg = tpu_calloc(1, sizeof *seg))) return NULL;
   seg->device = device;
   seg->serial = atomic_fetch_add_explicit(&tpu_rt.next_serial, 1, memory_order_relaxed);
-  seg->key = (tpu_hash){UINT64_C(0xa4093822299f31d0), (uint64_t)tpu_precision_get()};
-  seg->n_records = seg->n_refs = seg->n_outs = seg->n_numbers = seg->n_offsets = seg->n_values = 0;
+  seg->precision = tpu_precision_get();
+  seg->key = (tpu_hash){UINT64_C(0xa4093822299f31d0), (uint64_t)seg->precision};
+  seg->n_calls = seg->n_records = seg->n_refs = seg->n_outs = seg->n_numbers = seg->n_offsets = seg->n_values = 0;
   seg->first_address = tpu_next_address();
   seg->lane = NULL;
   seg->next = NULL;
@@ -84,6 +104,7 @@ tpu_segment *tpu_segment_new(int device) {
 void tpu_segment_free(tpu_segment *seg) {
   for (uint32_t i = 0; i < seg->n_values; i++) tpu_value_release(seg->values[i]);
   seg->n_values = 0;
+  while (seg->n_spare) tpu_value_release(seg->spare[--seg->n_spare]);
   if (seg->shared) tpu_map_clear(&seg->leaves);
   tpu_loop_reset(seg);
   tpu_rt_lock();
@@ -130,7 +151,7 @@ static tpu_status lane_segment(tpu_lane *lane, int device, tpu_segment **out) {
       if (lane->segments[d]) tpu_status_release(tpu_segment_launch(lane->segments[d], false));
   }
   tpu_segment *seg = lane->segments[device];
-  if (seg && seg->n_records >= TPU_SEGMENT_MAX_RECORDS) {
+  if (seg && (seg->n_records >= TPU_SEGMENT_MAX_RECORDS || seg->precision != tpu_precision_get())) {
     tpu_status_release(tpu_segment_launch(seg, false)); /* a failure is in the values */
     seg = lane->segments[device];
   }
@@ -160,16 +181,21 @@ static tpu_status settle_foreign(const tpu_segment *seg, tpu_storage *s, bool *a
   return status;
 }
 
+/* The number of a leaf of the segment; NO_VALUE: it is none yet. */
+static uint32_t leaf_find(const tpu_segment *seg, const tpu_value *v) {
+  if (v->leaf_serial == seg->serial) return v->leaf_index;
+  if (!seg->shared) return NO_VALUE;
+  uintptr_t noted = (uintptr_t)tpu_map_get(&seg->leaves, tpu_hash_u64((uint64_t)(uintptr_t)v));
+  return noted ? (uint32_t)noted - 1 : NO_VALUE;
+}
+
 /* The number of a value in the segment, as a new leaf if need be. Room was reserved. */
 static uint32_t value_ref(tpu_segment *seg, tpu_value *v) {
   if (atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_DEFERRED) return v->index;
-  if (v->leaf_serial == seg->serial) return v->leaf_index;
-  if (seg->shared) {
-    uintptr_t noted = (uintptr_t)tpu_map_get(&seg->leaves, tpu_hash_u64((uint64_t)(uintptr_t)v));
-    if (noted) return (uint32_t)noted - 1;
-    leaf_note(seg, v, seg->n_values);
-  }
-  uint32_t i = seg->n_values++;
+  uint32_t i = leaf_find(seg, v);
+  if (i != NO_VALUE) return i;
+  i = seg->n_values++;
+  if (seg->shared) leaf_note(seg, v, i);
   tpu_value_retain(v);
   seg->values[i] = v;
   seg->is_leaf[i] = 1;
@@ -211,12 +237,16 @@ static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v)
   if (old && seg) {
     uint32_t leaf = NO_VALUE;
     if (atomic_load_explicit(&old->state, memory_order_relaxed) == VALUE_DEFERRED) leaf = old->segment == seg ? old->replaces : NO_VALUE;
-    else if (old->leaf_serial == seg->serial) leaf = old->leaf_index;
+    else leaf = leaf_find(seg, old);
     if (v->replaces == NO_VALUE) v->replaces = leaf;
     tpu_hash_mix(&seg->key, UINT64_C(0x5707) + leaf);
   }
   tpu_value_retain(v);
-  s->value = v;
+  (void)tpu_storage_swap(s, v);
+  if (v->replaces != NO_VALUE || v->is_define) {
+    v->home = s;
+    s->is_home = true;
+  }
   s->hint = NULL;
   return old;
 }
@@ -246,6 +276,7 @@ static void define(tpu_segment *seg, tpu_storage *s) {
   seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = v->layout};
   tpu_hash_mix(&seg->key, zero->hash.lo);
   tpu_hash_mix(&seg->key, v->layout->hash);
+  v->is_define = true;
   (void)storage_assign(NULL, s, v);
 }
 
@@ -322,6 +353,18 @@ static tpu_status after_record(tpu_lane *lane, int device) {
   return tpu_segment_launch(lane->segments[device], mode == TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING);
 }
 
+/* The launch of a call that stored into `s` failed, and the call with it: what `s` held before comes back, if it was made. */
+static void undo_store(tpu_storage *s, tpu_value **old) {
+  tpu_value *v = s->value, *before = *old;
+  if (!v || atomic_load_explicit(&v->state, memory_order_relaxed) != VALUE_FAILED) return;
+  if (before && atomic_load_explicit(&before->state, memory_order_relaxed) != VALUE_READY) {
+    if (!before->is_define) return;
+    tpu_value_release(before); /* has no buffer */
+    before = NULL;
+  }
+  *old = tpu_storage_swap(s, before);
+}
+
 static uint64_t fingerprint(const tpu_segment *seg, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst) {
   tpu_hash h = sig->hash;
   for (int i = 0; i < call->n_tensors; i++) {
@@ -388,8 +431,15 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
     else old[(*n_old)++] = append_store(seg, plans[k].store, &dst[k], index, v->layout, 0);
   }
   tpu_rt.stats.calls++;
-  if (seg->n_records > TPU_LOOP_RECORDS && tpu_loop_note(seg, fingerprint(seg, call, sig, dst))) lane->cut_later = true;
-  return after_record(lane, call->device);
+  seg->n_calls++;
+  if (seg->n_calls > TPU_LOOP_RECORDS && tpu_loop_note(seg, fingerprint(seg, call, sig, dst))) lane->cut_later = true;
+  tpu_status status = after_record(lane, call->device);
+  if (status) {
+    if (sig->n_numbers > (uint32_t)call->n_numbers) call->generator->offset -= (uint64_t)sig->random_blocks;
+    for (int k = 0, i = 0; k < n; k++)
+      if (plans[k].place && !fresh[k]) undo_store(dst[k].storage, &old[i++]);
+  }
+  return status;
 }
 
 #define SMALL 16
@@ -445,8 +495,7 @@ static tpu_status share_or_convert(tpu_lane *lane, const tpu_tensor *src, const 
     bool shared = v && v->layout == place->layout && dst->storage->device == src->storage->device;
     if (shared && v != dst->storage->value) {
       tpu_value_retain(v);
-      old = dst->storage->value;
-      dst->storage->value = v;
+      old = tpu_storage_swap(dst->storage, v);
     }
     tpu_rt_unlock();
     tpu_value_release(old);
@@ -525,13 +574,16 @@ static tpu_status store_locked(tpu_lane *lane, const tpu_signature *store, const
   tpu_value *v = src->storage->value;
   *old = append_store(seg, store, dst, value_ref(seg, v), v->layout, src->offset);
   tpu_rt.stats.calls++;
-  return after_record(lane, dst->storage->device);
+  tpu_status status = after_record(lane, dst->storage->device);
+  if (status) undo_store(dst->storage, old);
+  return status;
 }
 
 tpu_status tpu_copy(tpu_lane *lane, const tpu_tensor *src, const tpu_tensor *dst) {
   TPU_TRY(tpu_rt_enter());
   if (src->rank != dst->rank || (src->rank && memcmp(src->sizes, dst->sizes, sizeof(int64_t) * (size_t)src->rank) != 0))
     return tpu_error(TPU_INTERNAL, "copy between different sizes");
+  if (tpu_type_numel((tpu_type){dst->dtype, dst->rank, dst->sizes}) == 0) return NULL;
   if (src->storage->device != dst->storage->device) return copy_across(lane, src, dst);
   bool dense;
   const tpu_place *place = tpu_place_intern(dst->dtype, dst->rank, dst->sizes, dst->strides, &dense);
@@ -556,8 +608,11 @@ tpu_status tpu_storage_resize(tpu_lane *lane, tpu_storage *s, int64_t nbytes) {
   TPU_TRY(tpu_storage_create(s->device, nbytes, &fresh));
   int64_t common = nbytes < s->nbytes ? nbytes : s->nbytes;
   tpu_status status = NULL;
-  if (s->value && common) {
-    tpu_dtype dtype = s->value->layout->dtype;
+  tpu_rt_lock();
+  const tpu_layout *layout = s->value ? s->value->layout : NULL;
+  tpu_rt_unlock();
+  if (layout && common) {
+    tpu_dtype dtype = layout->dtype;
     int64_t item = tpu_dtype_bytes(dtype);
     if (common % item || nbytes % item || s->nbytes % item) {
       dtype = TPU_U8;
@@ -571,9 +626,8 @@ tpu_status tpu_storage_resize(tpu_lane *lane, tpu_storage *s, int64_t nbytes) {
   }
   if (!status) {
     tpu_rt_lock();
-    tpu_value *v = s->value;
-    s->value = fresh->value;
-    fresh->value = v;
+    tpu_value *v = tpu_storage_swap(fresh, NULL);
+    fresh->value = tpu_storage_swap(s, v);
     s->hint = NULL;
     s->nbytes = nbytes;
     s->address = fresh->address;

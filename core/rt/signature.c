@@ -249,7 +249,10 @@ static tpu_status create(tpu_hash hash, const key *k, const tpu_call *call, tpu_
 }
 
 static tpu_status get(key *k, const tpu_call *call, tpu_sig_kind kind, tpu_dtype dtype, const tpu_signature **out) {
-  if (k->failed) return out_of_memory();
+  if (k->failed) {
+    if (k->words != k->inline_words) tpu_free(k->words);
+    return out_of_memory();
+  }
   tpu_hash hash = key_hash(k);
   tpu_status status = NULL;
   pthread_mutex_lock(&table_lock);

@@ -82,8 +82,7 @@ static tpu_status upload(const tpu_tensor *dst, const tpu_place *place, const vo
 
 static void assign(tpu_storage *s, tpu_value *v) { /* takes v's reference */
   tpu_rt_lock();
-  tpu_value *old = s->value;
-  s->value = v;
+  tpu_value *old = tpu_storage_swap(s, v);
   s->hint = NULL;
   tpu_rt.stats.writes++;
   tpu_rt_unlock();
@@ -92,6 +91,7 @@ static void assign(tpu_storage *s, tpu_value *v) { /* takes v's reference */
 
 tpu_status tpu_write(tpu_lane *lane, const tpu_tensor *dst, const void *data) {
   TPU_TRY(tpu_rt_enter());
+  if (!tensor_bytes(dst)) return NULL;
   bool dense;
   const tpu_place *place = tpu_place_intern(dst->dtype, dst->rank, dst->sizes, dst->strides, &dense);
   if (!place && dense) return out_of_memory();

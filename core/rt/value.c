@@ -8,6 +8,30 @@ typedef struct free_node {
 } free_node;
 static _Thread_local free_node *free_values, *free_storages;
 static _Thread_local int n_free_values, n_free_storages;
+static _Thread_local bool frees_at_exit;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+static pthread_key_t exit_key;
+static bool have_exit_key;
+
+static void free_list(free_node **list, int *n) {
+  for (free_node *p = *list, *next; p; p = next) {
+    next = p->next;
+    tpu_free(p);
+  }
+  *list = NULL;
+  *n = 0;
+}
+static void thread_exits(void *unused) {
+  (void)unused;
+  frees_at_exit = false; /* what other destructors still release registers again */
+  free_list(&free_values, &n_free_values);
+  free_list(&free_storages, &n_free_storages);
+}
+static void make_exit_key(void) { have_exit_key = pthread_key_create(&exit_key, thread_exits) == 0; }
+static bool register_exit(void) {
+  (void)pthread_once(&exit_once, make_exit_key);
+  return frees_at_exit = have_exit_key && pthread_setspecific(exit_key, &exit_key) == 0;
+}
 
 static void *cache_take(free_node **list, int *n, size_t size) {
   free_node *p = *list;
@@ -18,7 +42,7 @@ static void *cache_take(free_node **list, int *n, size_t size) {
 }
 
 static void cache_give(free_node **list, int *n, void *p) {
-  if (*n >= CACHE_LIMIT) {
+  if (*n >= CACHE_LIMIT || (!frees_at_exit && !register_exit())) {
     tpu_free(p);
     return;
   }
@@ -68,8 +92,8 @@ tpu_buffer *tpu_value_take_buffer(tpu_value *v) {
 }
 
 void tpu_value_release(tpu_value *v) {
-  if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
-  if (v->buffer && !tpu_in_bad_fork()) tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
+  if (!v || tpu_in_bad_fork() || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
+  if (v->buffer) tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
   tpu_status_release(v->error);
   atomic_fetch_sub_explicit(&live_values, 1, memory_order_relaxed);
   cache_give(&free_values, &n_free_values, v);
@@ -99,9 +123,24 @@ tpu_status tpu_storage_create(int device, int64_t nbytes, tpu_storage **out) {
 
 void tpu_storage_retain(tpu_storage *s) { atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed); }
 
+tpu_value *tpu_storage_swap(tpu_storage *s, tpu_value *v) {
+  tpu_value *old = s->value;
+  if (old && old->home == s) old->home = NULL;
+  s->value = v;
+  return old;
+}
+
 void tpu_storage_release(tpu_storage *s) {
-  if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-  tpu_value_release(s->value);
+  if (!s || tpu_in_bad_fork() || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+  tpu_value *v;
+  if (s->is_home) { /* a launch that fails may be about to give it its old value */
+    tpu_rt_lock();
+    v = tpu_storage_swap(s, NULL);
+    tpu_rt_unlock();
+  } else {
+    v = s->value;
+  }
+  tpu_value_release(v);
   atomic_fetch_sub_explicit(&live_storages, 1, memory_order_relaxed);
   cache_give(&free_storages, &n_free_storages, s);
 }
@@ -111,6 +150,7 @@ int tpu_storage_device(const tpu_storage *s) { return s->device; }
 uint64_t tpu_storage_address(const tpu_storage *s) { return s->address; }
 
 void tpu_storage_hint(tpu_storage *s, const tpu_tensor *as) {
+  if (tpu_in_bad_fork()) return;
   bool dense;
   const tpu_place *p = tpu_place_intern(as->dtype, as->rank, as->sizes, as->strides, &dense);
   if (p && p->layout->nbytes == s->nbytes) s->hint = p->layout;
