@@ -83,6 +83,7 @@ typedef struct tpu_out {
   tpu_val val;             /* logical [sizes]; poison with `undefined`: an undefined tensor */
   const int64_t *strides;  /* NULL: by the row's stride rule */
   bool undefined;
+  int64_t number;          /* of a return that is an int: its value, with `undefined` set */
 } tpu_out;
 #define TPU_MAX_OUTS 4096
 typedef struct tpu_outs {

@@ -163,6 +163,15 @@ void out_channels_last(tpu_build *b, tpu_out *out, const tpu_operand *like) {
   out->strides = strides;
 }
 
+void out_preserve(tpu_build *b, tpu_out *out, const tpu_operand *like) {
+  tpu_type type = tpu_type_of(b, out->val);
+  if (tpu_build_failed(b) || !like || like->rank != type.rank || type.rank == 0) return;
+  int64_t *strides = tpu_build_alloc(b, sizeof *strides * (size_t)type.rank);
+  if (!strides) return;
+  strides_preserve(type.rank, like->sizes, like->strides, strides);
+  out->strides = strides;
+}
+
 bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message,
                 int64_t *out) {
   int have;

@@ -31,6 +31,9 @@ tpu_val with_kept(tpu_build *b, tpu_hlo op, tpu_val x, tpu_val y);
 /* The result's strides: channels_last if `like` suggests it, else row-major. */
 void out_channels_last(tpu_build *b, tpu_out *out, const tpu_operand *like);
 
+/* Those of at::empty_like(like), dims permitting. */
+void out_preserve(tpu_build *b, tpu_out *out, const tpu_operand *like);
+
 /* Fills out[n] from an int list argument that may hold one value for all; false and a failure `message` otherwise. An empty list
  * gives otherwise[n], where that is not NULL. */
 bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message,

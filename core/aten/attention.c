@@ -1,0 +1,318 @@
+/* Scaled dot product attention in basic operations, forward and backward. Scores and softmax are in the opmath type; as in the flash
+ * kernels, the weights are rounded to the input's type before they meet the values, and a row that is masked whole gives 0.
+ * Source: aten/src/ATen/native/transformers/attention.cpp and cpu/FlashAttentionKernel.cpp. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "aten/nn.h"
+#include "aten/reduce.h"
+#include "base/alloc.h"
+#include "ir/view.h"
+
+/* query [B, H, L, E], key [B, K, S, E], value [B, K, S, V]: H is a multiple of K, and H / K query heads share a key head. Without a batch
+ * dim B is 1. */
+typedef struct attention {
+  tpu_val q, k, v;
+  tpu_val bias;  /* added to the scores, or bool: True takes part. Poison: none */
+  tpu_val scale; /* scalar */
+  tpu_dtype dtype, math;
+  bool causal, batched;
+  double dropout;
+  tpu_val seed, offset; /* of the dropout mask: scalars u64; poison without dropout */
+  int64_t batch, heads, key_heads, l, s, e, v_size;
+} attention;
+
+/* Where an overload has its arguments; -1: it has none. */
+typedef struct places {
+  int q, bias, dropout, causal, scale;
+} places;
+
+static tpu_val with_batch(tpu_build *b, tpu_val x) { return tpu_rank_of(b, x) == 3 ? tpu_unsqueeze(b, x, 0) : x; }
+
+static bool read_attention(tpu_build *b, const tpu_args *a, places at, attention *out) {
+  *out = (attention){.q = arg_tensor(b, a, at.q), .k = arg_tensor(b, a, at.q + 1), .v = arg_tensor(b, a, at.q + 2)};
+  if (tpu_build_failed(b)) return false;
+  int rank = tpu_rank_of(b, out->q);
+  if ((rank != 3 && rank != 4) || tpu_rank_of(b, out->k) != rank || tpu_rank_of(b, out->v) != rank) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "query, key and value must all be 3D or all be 4D, but got %dD, %dD and %dD", rank,
+             tpu_rank_of(b, out->k), tpu_rank_of(b, out->v));
+    return false;
+  }
+  out->batched = rank == 4;
+  out->q = with_batch(b, out->q);
+  out->k = with_batch(b, out->k);
+  out->v = with_batch(b, out->v);
+  const int64_t *q = tpu_dims_of(b, out->q), *k = tpu_dims_of(b, out->k), *v = tpu_dims_of(b, out->v);
+  out->batch = q[0], out->heads = q[1], out->l = q[2], out->e = q[3];
+  out->key_heads = k[1], out->s = k[2], out->v_size = v[3];
+  out->dtype = tpu_dtype_of(b, out->q);
+  out->math = tpu_dtype_opmath(out->dtype);
+  if (k[0] != q[0] || v[0] != q[0] || v[1] != k[1] || v[2] != k[2] || k[3] != q[3] || k[1] == 0 || q[1] % k[1])
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "query %s, key %s and value %s do not fit together", dims_text(b, 4, q),
+             dims_text(b, 4, k), dims_text(b, 4, v));
+  else if (tpu_dtype_of(b, out->k) != out->dtype || tpu_dtype_of(b, out->v) != out->dtype)
+    tpu_fail(b, TPU_INVALID_ARGUMENT,
+             "Expected query, key, and value to have the same dtype, but got query.dtype: %s key.dtype: %s and "
+             "value.dtype: %s instead.",
+             dtype_cpp_name(out->dtype), dtype_cpp_name(tpu_dtype_of(b, out->k)),
+             dtype_cpp_name(tpu_dtype_of(b, out->v)));
+  else if (!tpu_is_float(out->dtype))
+    fail_not_implemented(b, a, out->dtype);
+  if (at.bias >= 0 && arg_present(a, at.bias)) {
+    const int64_t scores[4] = {out->batch, out->heads, out->l, out->s};
+    out->bias = expand_to(b, arg_tensor(b, a, at.bias), 4, scores);
+  }
+  out->causal = arg_bool(b, a, at.causal);
+  out->dropout = arg_static(b, a, at.dropout);
+  out->scale = arg_present(a, at.scale) ? arg_number(b, a, at.scale, out->math)
+                                        : tpu_scalar(b, out->math, 1.0 / sqrt((double)out->e));
+  return !tpu_build_failed(b);
+}
+
+/* The heads that share a key head become more rows of it: [B, H, L, *] -> [B, K, H / K * L, *], and back. */
+static tpu_val by_key_head(tpu_build *b, const attention *t, tpu_val x) {
+  const int64_t dims[4] = {t->batch, t->key_heads, t->heads / t->key_heads * t->l, tpu_dim_of(b, x, 3)};
+  return tpu_reshape(b, x, 4, dims);
+}
+static tpu_val by_head(tpu_build *b, const attention *t, tpu_val x) {
+  return tpu_reshape(b, x, 4, (const int64_t[]){t->batch, t->heads, t->l, tpu_dim_of(b, x, 3)});
+}
+
+/* [B, H, L, S]: scaled, biased, -inf where masked. */
+static tpu_val masked_scores(tpu_build *b, const attention *t) {
+  tpu_val s = by_head(b, t, contract(b, by_key_head(b, t, t->q), t->k, 2, 3, 3));
+  s = tpu_mul(b, s, tpu_broadcast_like(b, t->scale, s));
+  tpu_val lowest = tpu_broadcast_like(b, tpu_lowest(b, t->math), s);
+  if (t->bias.id && tpu_dtype_of(b, t->bias) == TPU_BOOL)
+    s = tpu_select(b, t->bias, s, lowest);
+  else if (t->bias.id)
+    s = tpu_add(b, s, tpu_convert(b, t->bias, t->math));
+  if (t->causal) {
+    const int64_t *dims = tpu_dims_of(b, s);
+    tpu_val row = tpu_iota(b, TPU_I32, 4, dims, 2), column = tpu_iota(b, TPU_I32, 4, dims, 3);
+    s = tpu_select(b, tpu_compare(b, TPU_GE, row, column), s, lowest);
+  }
+  return s;
+}
+
+static const int64_t last_axis = 3;
+
+/* exp(s - max) with the row sums and maxima [B, H, L, 1]. */
+typedef struct weights {
+  tpu_val e, sum, max;
+} weights;
+
+static weights exponentials(tpu_build *b, const attention *t, tpu_val s) {
+  weights w;
+  w.max = reduce_keep(b, max_over(b, s, 1, &last_axis), s, 1, &last_axis, true);
+  tpu_val lowest = tpu_broadcast_like(b, tpu_lowest(b, t->math), w.max);
+  w.max = tpu_select(b, tpu_compare(b, TPU_EQ, w.max, lowest), tpu_full_like(b, w.max, 0), w.max);
+  w.e = tpu_exp(b, with_kept(b, TPU_HLO_SUBTRACT, s, w.max));
+  w.sum = reduce_keep(b, sum_over(b, w.e, 1, &last_axis), s, 1, &last_axis, true);
+  return w;
+}
+
+/* log of the sum of exponentials; -inf for a row that is masked whole. */
+static tpu_val logsumexp(tpu_build *b, const weights *w) { return tpu_add(b, w->max, tpu_log(b, w->sum)); }
+
+/* x where the dropout mask keeps, scaled up by 1 / (1 - p); 0 elsewhere. The same state gives the same mask. */
+static tpu_val drop(tpu_build *b, const attention *t, tpu_val x) {
+  if (t->dropout == 0) return x;
+  tpu_val zero = tpu_full_like(b, x, 0);
+  if (t->dropout >= 1) return zero;
+  const int64_t one = 1;
+  tpu_val state[2] = {tpu_reshape(b, t->seed, 1, &one), tpu_reshape(b, t->offset, 1, &one)};
+  tpu_val bits = tpu_random_bits(b, tpu_concat(b, 2, state, 0), TPU_U32, 4, tpu_dims_of(b, x));
+  bits = tpu_binary(b, TPU_HLO_SHIFT_RIGHT_LOGIC, bits, tpu_full_like(b, bits, 8));
+  tpu_val below = tpu_full_i(b, TPU_U32, 4, tpu_dims_of(b, x), (int64_t)(t->dropout * 0x1p24));
+  return tpu_select(b, tpu_compare(b, TPU_GE, bits, below), binary_c(b, TPU_HLO_MULTIPLY, x, 1 / (1 - t->dropout)), zero);
+}
+
+/* Draws this call's dropout state: the generator's, kept by the results so that the backward draws the same mask again. */
+static void draw_state(tpu_build *b, const tpu_args *a, tpu_outs *o, attention *t) {
+  if (t->dropout == 0) return;
+  int64_t elements = t->batch, words;
+  const int64_t sizes[3] = {t->heads, t->l, t->s};
+  for (int i = 0; i < 3; i++)
+    if (!tpu_size_mul(elements, sizes[i], &elements)) elements = -1;
+  words = elements;
+  if (elements < 0) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "a dropout mask is too large");
+    return;
+  }
+  t->seed = tpu_slot(b, (uint32_t)a->n_slots, TPU_U64);
+  t->offset = tpu_slot(b, (uint32_t)a->n_slots + 1, TPU_U64);
+  o->random_blocks = words / 4 + (words % 4 != 0);
+}
+
+static tpu_val saved_state(tpu_build *b, tpu_val v) {
+  return v.id ? tpu_bitcast(b, v, TPU_I64, 0, NULL) : tpu_scalar_i(b, TPU_I64, 0);
+}
+static tpu_val restored_state(tpu_build *b, const tpu_args *a, int i) {
+  return tpu_bitcast(b, tpu_reshape(b, tpu_convert(b, arg_tensor(b, a, i), TPU_I64), 0, NULL), TPU_U64, 0, NULL);
+}
+
+/* The result in the memory order of the query, which is often a transposed view of [B, L, H, E]. */
+static void query_order(tpu_build *b, tpu_out *out, const tpu_operand *q) {
+  tpu_type type = tpu_type_of(b, out->val);
+  int perm[TPU_MAX_RANK];
+  if (tpu_build_failed(b) || !q || !tpu_memory_order(q->rank, q->sizes, q->strides, perm)) return;
+  int64_t *strides = tpu_build_alloc(b, sizeof *strides * (size_t)type.rank), stride = 1;
+  if (!strides) return;
+  for (int i = type.rank - 1; i >= 0; i--) {
+    strides[perm[i]] = stride;
+    stride *= type.dims[perm[i]] > 1 ? type.dims[perm[i]] : 1;
+  }
+  out->strides = strides;
+}
+
+static tpu_val without_batch(tpu_build *b, const attention *t, tpu_val x) {
+  return t->batched ? x : tpu_squeeze(b, x, 0);
+}
+
+static bool is_empty(const attention *t) {
+  return t->batch == 0 || t->heads == 0 || t->l == 0 || t->s == 0 || t->v_size == 0;
+}
+
+/* Sets result 0, and 1 to the logsumexp [B, H, L] in float32. */
+static void forward(tpu_build *b, const tpu_args *a, tpu_outs *o, places at, attention *t) {
+  if (!read_attention(b, a, at, t)) return;
+  draw_state(b, a, o, t);
+  const int64_t out_dims[4] = {t->batch, t->heads, t->l, t->v_size}, rows[3] = {t->batch, t->heads, t->l};
+  tpu_val y = tpu_full(b, t->math, 4, out_dims, 0), lse = tpu_full(b, t->math, 3, rows, -INFINITY);
+  if (!is_empty(t)) {
+    weights w = exponentials(b, t, masked_scores(b, t));
+    lse = tpu_squeeze(b, logsumexp(b, &w), 3);
+    tpu_val e = tpu_convert(b, drop(b, t, w.e), t->dtype);
+    y = by_head(b, t, contract(b, by_key_head(b, t, e), t->v, 2, 3, 2));
+    tpu_val zero = tpu_full_like(b, w.sum, 0), one = tpu_full_like(b, w.sum, 1);
+    y = with_kept(b, TPU_HLO_DIVIDE, y, tpu_select(b, tpu_compare(b, TPU_EQ, w.sum, zero), one, w.sum));
+  }
+  o->out[0].val = without_batch(b, t, tpu_convert(b, y, t->dtype));
+  query_order(b, &o->out[0], arg_operand(b, a, at.q));
+  o->out[1].val = tpu_convert(b, lse, TPU_F32);
+}
+
+/* --- backward */
+typedef struct gradients {
+  tpu_val q, k, v, scores; /* scores: of the biased scores; poison if there is nothing to differentiate */
+} gradients;
+
+/* y is the forward's result, lse [B, H, L] its logsumexp. */
+static gradients differentiate(tpu_build *b, const attention *t, tpu_val gy, tpu_val y, tpu_val lse) {
+  gradients r = {TPU_POISON, TPU_POISON, TPU_POISON, TPU_POISON};
+  tpu_val s = masked_scores(b, t), p;
+  if (t->math == TPU_F64) { /* float32's logsumexp is not enough here */
+    weights w = exponentials(b, t, s);
+    p = logsumexp(b, &w);
+  } else {
+    p = tpu_reshape(b, tpu_convert(b, lse, t->math), 4, (const int64_t[]){t->batch, t->heads, t->l, 1});
+  }
+  tpu_val lowest = tpu_broadcast_like(b, tpu_lowest(b, t->math), p), masked = tpu_compare(b, TPU_EQ, p, lowest);
+  p = tpu_exp(b, with_kept(b, TPU_HLO_SUBTRACT, s, tpu_select(b, masked, tpu_full_like(b, p, 0), p)));
+  tpu_val product = tpu_mul(b, tpu_convert(b, gy, t->math), tpu_convert(b, y, t->math));
+  tpu_val delta = reduce_keep(b, sum_over(b, product, 1, &last_axis), product, 1, &last_axis, true);
+  tpu_val gy_rows = by_key_head(b, t, gy);
+  tpu_val gp = by_head(b, t, contract(b, gy_rows, t->v, 2, 3, 3));
+  r.v = contract(b, by_key_head(b, t, tpu_convert(b, drop(b, t, p), t->dtype)), gy_rows, 2, 2, 2);
+  r.scores = tpu_mul(b, p, with_kept(b, TPU_HLO_SUBTRACT, drop(b, t, gp), delta));
+  tpu_val gs = tpu_mul(b, r.scores, tpu_broadcast_like(b, t->scale, r.scores));
+  gs = by_key_head(b, t, tpu_convert(b, gs, t->dtype));
+  r.q = by_head(b, t, contract(b, gs, t->k, 2, 3, 2));
+  r.k = contract(b, gs, by_key_head(b, t, t->q), 2, 2, 2);
+  return r;
+}
+
+/* g [B, H, L, S] summed to the dims of `like`. */
+static tpu_val sum_to(tpu_build *b, tpu_val g, tpu_val like) {
+  int rank = tpu_rank_of(b, like), n = 0;
+  int64_t axes[4];
+  for (int d = 0; d < 4; d++) {
+    int at = d - (4 - rank);
+    if (at < 0 || (tpu_dim_of(b, like, at) == 1 && tpu_dim_of(b, g, d) != 1)) axes[n++] = d;
+  }
+  return tpu_reshape(b, sum_over(b, g, n, axes), rank, tpu_dims_of(b, like));
+}
+
+static void set_gradient(tpu_build *b, const tpu_args *a, int i, tpu_val g, tpu_out *out, bool wanted) {
+  out->undefined = !wanted;
+  const tpu_operand *like = wanted ? arg_operand(b, a, i) : NULL;
+  if (!like) return;
+  g = g.id ? tpu_reshape(b, tpu_convert(b, g, like->dtype), like->rank, like->sizes)
+           : tpu_full(b, like->dtype, like->rank, like->sizes, 0);
+  out->val = g;
+  out_preserve(b, out, like);
+}
+
+/* Arguments of a backward overload: grad_out is 0, query 1. */
+typedef struct backward_places {
+  places forward;
+  int mask, out, lse, seed, offset; /* mask -1: all are wanted */
+} backward_places;
+
+static void backward(tpu_build *b, const tpu_args *a, tpu_outs *o, backward_places at) {
+  attention t;
+  if (!read_attention(b, a, at.forward, &t)) return;
+  if (t.dropout != 0) {
+    t.seed = restored_state(b, a, at.seed);
+    t.offset = restored_state(b, a, at.offset);
+  }
+  int n_mask = 0;
+  const int64_t *mask = at.mask >= 0 ? arg_ints(a, at.mask, &n_mask) : NULL;
+  tpu_val gy = with_batch(b, tpu_convert(b, arg_tensor(b, a, 0), t.dtype)), y = with_batch(b, arg_tensor(b, a, at.out));
+  gradients g = {TPU_POISON, TPU_POISON, TPU_POISON, TPU_POISON};
+  if (!is_empty(&t)) g = differentiate(b, &t, gy, y, arg_tensor(b, a, at.lse));
+  const tpu_val each[3] = {g.q, g.k, g.v};
+  for (int i = 0; i < 3; i++) set_gradient(b, a, 1 + i, each[i], &o->out[i], n_mask < 3 || mask[i]);
+  if (o->n < 4) return;
+  bool wanted = n_mask == 4 && mask[3] && t.bias.id && tpu_dtype_of(b, t.bias) != TPU_BOOL;
+  if (wanted && g.scores.id) g.scores = sum_to(b, g.scores, arg_tensor(b, a, at.forward.bias));
+  set_gradient(b, a, at.forward.bias, g.scores, &o->out[3], wanted);
+}
+
+/* out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox_seed, philox_offset, debug_attn_mask */
+static void set_rest(tpu_build *b, tpu_outs *o, const attention *t) {
+  for (int i = 2; i < 9; i++) o->out[i].undefined = i != 6 && i != 7;
+  o->out[4].number = t->l;
+  o->out[5].number = t->s;
+  o->out[6].val = saved_state(b, t->seed);
+  o->out[7].val = saved_state(b, t->offset);
+}
+
+/* (query, key, value, attn_bias, dropout_p, is_causal, return_debug_mask, scale) */
+void lower_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  attention t;
+  forward(b, a, o, (places){0, 3, 4, 5, 7}, &t);
+  if (!tpu_build_failed(b)) set_rest(b, o, &t);
+}
+/* (grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+ * philox_seed, philox_offset, scale) */
+void lower_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  backward(b, a, o, (backward_places){{1, 4, 12, 13, 16}, 5, 6, 7, 14, 15});
+}
+
+/* (query, key, value, dropout_p, is_causal, return_debug_mask, scale) */
+void lower_flash_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  attention t;
+  forward(b, a, o, (places){0, -1, 3, 4, 6}, &t);
+  if (!tpu_build_failed(b)) set_rest(b, o, &t);
+}
+/* (grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
+ * philox_offset, scale) */
+void lower_flash_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  backward(b, a, o, (backward_places){{1, -1, 10, 11, 14}, -1, 4, 5, 12, 13});
+}
+
+/* (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, scale) -> out, log_sumexp, philox_seed, philox_offset */
+void lower_efficient_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  attention t;
+  forward(b, a, o, (places){0, 3, 5, 6, 7}, &t);
+  if (tpu_build_failed(b)) return;
+  o->out[2].val = saved_state(b, t.seed);
+  o->out[3].val = saved_state(b, t.offset);
+}
+/* (grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask, is_causal, scale) */
+void lower_efficient_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  backward(b, a, o, (backward_places){{1, 4, 9, 11, 12}, 10, 5, 6, 7, 8});
+}
