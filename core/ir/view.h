@@ -14,6 +14,8 @@ typedef struct tpu_view_geometry {
   const int64_t *sizes, *strides;
   int64_t offset;      /* elements; ignored when dynamic */
   tpu_val dyn_offset;  /* scalar i64 with the offset at run time; poison: static */
+  int64_t dyn_multiple; /* the caller's promise: the run-time offset is a multiple of this (0: none), so that windows keep
+                           the base's own dims: an offset of `pos` rows is a multiple of a row's elements */
 } tpu_view_geometry;
 
 /* The view's elements as a logical value [sizes]. In order of preference: reshape/transpose/slice/broadcast, strided slice, dynamic_slice,
