@@ -42,6 +42,7 @@ typedef struct tpu_value {
   tpu_segment *segment; /* DEFERRED */
   uint32_t replaces;    /* DEFERRED: the leaf whose storage it took over, or NO_VALUE */
   bool is_define;       /* DEFERRED: only stands for undefined contents */
+  bool over_nothing;    /* DEFERRED: its storage had undefined contents before */
   tpu_storage *home;    /* not yet READY: the storage it was made for, while that holds it; gets its old value back on failure */
   uint64_t leaf_serial; /* the last segment that reads it as a leaf, and its number there */
   uint32_t leaf_index;

@@ -231,18 +231,29 @@ static tpu_value *add_value(tpu_segment *seg, const tpu_layout *layout) {
 bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base) { return sig->operand_bytes[k] != base->nbytes; }
 
 /* Points the storage at a value of this segment; the old one's leaf is what may be donated to it. Returns the old value, whose
- * reference the caller drops without the lock. */
+ * reference the caller drops without the lock; NULL if the segment holds it too. */
 static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v) {
   tpu_value *old = s->value;
+  bool held = false;
+  v->over_nothing = !old || old->is_define;
   if (old && seg) {
     uint32_t leaf = NO_VALUE;
-    if (atomic_load_explicit(&old->state, memory_order_relaxed) == VALUE_DEFERRED) leaf = old->segment == seg ? old->replaces : NO_VALUE;
-    else leaf = leaf_find(seg, old);
+    if (atomic_load_explicit(&old->state, memory_order_relaxed) == VALUE_DEFERRED) {
+      held = old->segment == seg;
+      if (held) leaf = old->replaces;
+    } else {
+      leaf = leaf_find(seg, old);
+      held = leaf != NO_VALUE;
+    }
     if (v->replaces == NO_VALUE) v->replaces = leaf;
     tpu_hash_mix(&seg->key, UINT64_C(0x5707) + leaf);
   }
   tpu_value_retain(v);
   (void)tpu_storage_swap(s, v);
+  if (held) { /* at once, so that a launch that follows finds it free to be donated */
+    tpu_value_release(old);
+    old = NULL;
+  }
   if (v->replaces != NO_VALUE || v->is_define) {
     v->home = s;
     s->is_home = true;
@@ -353,16 +364,12 @@ static tpu_status after_record(tpu_lane *lane, int device) {
   return tpu_segment_launch(lane->segments[device], mode == TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING);
 }
 
-/* The launch of a call that stored into `s` failed, and the call with it: what `s` held before comes back, if it was made. */
+/* The launch of a call that stored into `s` failed, and the call with it: what `s` held before comes back. If that was a leaf, it
+ * has come back already or is gone. */
 static void undo_store(tpu_storage *s, tpu_value **old) {
-  tpu_value *v = s->value, *before = *old;
+  tpu_value *v = s->value;
   if (!v || atomic_load_explicit(&v->state, memory_order_relaxed) != VALUE_FAILED) return;
-  if (before && atomic_load_explicit(&before->state, memory_order_relaxed) != VALUE_READY) {
-    if (!before->is_define) return;
-    tpu_value_release(before); /* has no buffer */
-    before = NULL;
-  }
-  *old = tpu_storage_swap(s, before);
+  if (*old || v->over_nothing) *old = tpu_storage_swap(s, *old);
 }
 
 static uint64_t fingerprint(const tpu_segment *seg, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst) {
