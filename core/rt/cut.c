@@ -142,6 +142,7 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     tpu_value_set_buffer(v, out[i]); /* one that nobody wants any more goes with the segment */
     v->segment = NULL;
     v->home = NULL;
+    v->replaces = NO_VALUE; /* said nothing of the segments that read it from now on */
     atomic_store_explicit(&v->state, VALUE_READY, memory_order_release);
   }
   if (block != small) tpu_free(block);

@@ -1,0 +1,262 @@
+/* How often programs are compiled when the same work comes again, on the fake plugin. */
+#include "rt/runtime_test.h"
+
+typedef struct model {
+  tensor w[3], velocity[3];
+} model;
+static tpu_status model_make(model *m) {
+  *m = (model){0};
+  for (int i = 0; i < 3; i++) {
+    TPU_TRY(floats(8, 8, (float)i, &m->w[i]));
+    TPU_TRY(floats(8, 8, 0, &m->velocity[i]));
+  }
+  return NULL;
+}
+static void model_drop(model *m) {
+  for (int i = 0; i < 3; i++) drop(&m->w[i]), drop(&m->velocity[i]);
+}
+
+enum { HOLD_LOSS = 1, HOLD_HIDDEN = 2, HOLD_GRADS = 4, HOLD_ALL = 7 };
+typedef struct held {
+  tensor loss, hidden, grads[3];
+} held;
+static void held_drop(held *h) {
+  drop(&h->loss), drop(&h->hidden);
+  for (int i = 0; i < 3; i++) drop(&h->grads[i]);
+}
+
+/* A stand-in for a training step with momentum. What `hold` names outlives the step. */
+static tpu_status step(model *m, const tensor *x, double lr, int hold, held *out) {
+  tensor h[4] = {{0}}, g[3] = {{0}}, loss = {0};
+  *out = (held){0};
+  tpu_status s = NULL;
+  for (int i = 0; i < 3; i++) s = tpu_status_join(s, mm(lane, i ? &h[i - 1] : x, &m->w[i], &h[i]));
+  if (!s) s = call(&(spec){.aten = "sum", .n_tensors = 1, .t = {&h[2]}}, &loss);
+  for (int i = 2; !s && i >= 0; i--) s = mm(lane, &h[i], &m->w[i], &g[i]);
+  for (int i = 0; !s && i < 3; i++) {
+    s = scale_into(lane, &m->velocity[i], 0.9, &m->velocity[i]);
+    if (!s) s = add_into(lane, &m->velocity[i], &g[i], 1, &m->velocity[i]);
+    if (!s) s = add_into(lane, &m->w[i], &m->velocity[i], -lr, &m->w[i]);
+  }
+  if (hold & HOLD_LOSS) out->loss = loss, loss.s = NULL;
+  if (hold & HOLD_HIDDEN) out->hidden = h[1], h[1].s = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (hold & HOLD_GRADS) out->grads[i] = g[i], g[i].s = NULL;
+    drop(&g[i]), drop(&h[i]);
+  }
+  drop(&loss);
+  return s;
+}
+
+TEST(one_step_one_program) {
+  NEED_FAKE();
+  model m;
+  tensor x;
+  held h;
+  CHECK_OK(model_make(&m));
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 20; i++) {
+    CHECK_OK(floats(8, 8, (float)i, &x)); /* a new batch */
+    CHECK_OK(step(&m, &x, 0.1 / (1 + i), HOLD_LOSS, &h));
+    float loss;
+    CHECK_OK(read_from(lane, &h.loss, &loss));
+    held_drop(&h);
+    drop(&x);
+  }
+  tpu_stats after = stats_now();
+  CHECK_INT(after.compiles - before.compiles, 1);
+  CHECK_INT(after.executes - before.executes, 20);
+  CHECK_INT(after.donated - before.donated, 20 * 6);
+  model_drop(&m);
+  CHECK_NOTHING_LIVES();
+}
+
+TEST(what_lives_does_not_matter) {
+  NEED_FAKE();
+  model m;
+  tensor x;
+  held h[3];
+  memset(h, 0, sizeof h);
+  CHECK_OK(model_make(&m));
+  CHECK_OK(floats(8, 8, 1, &x));
+  tpu_cache_clear();
+  tpu_stats before = stats_now();
+  unsigned random = 1;
+  for (int i = 0; i < 60; i++) { /* who holds what, and how long, varies */
+    random = random * 1103515245u + 12345u;
+    held_drop(&h[i % 3]);
+    int hold = i < 2 ? (i ? HOLD_HIDDEN : HOLD_LOSS) : (int)(random >> 16) & HOLD_ALL;
+    CHECK_OK(step(&m, &x, 0.1, hold, &h[i % 3]));
+    if (i > 2 && (random >> 28 & 1)) held_drop(&h[i % 3]);
+    CHECK_OK(tpu_cut(lane, -1));
+  }
+  tpu_stats after = stats_now();
+  CHECK_INT(after.executes - before.executes, 60);
+  CHECK(after.compiles - before.compiles <= 4); /* each union is larger than the one before: three kinds of things */
+  CHECK(after.compiles - before.compiles >= 2);
+  uint64_t settled = after.compiles;
+  for (int i = 0; i < 16; i++) {
+    held_drop(&h[0]);
+    CHECK_OK(step(&m, &x, 0.1, i & HOLD_ALL, &h[0]));
+    CHECK_OK(tpu_cut(lane, -1));
+  }
+  CHECK_INT(stats_now().compiles, settled);
+  for (int i = 0; i < 3; i++) held_drop(&h[i]);
+  model_drop(&m);
+  drop(&x);
+  CHECK_NOTHING_LIVES(); /* surplus outputs were dropped */
+}
+
+TEST(numbers_never_compile) {
+  NEED_FAKE();
+  tensor a, b;
+  tpu_generator g = {.seed = 1};
+  CHECK_OK(floats(4, 4, 1, &a));
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 10; i++) {
+    tensor c, d;
+    g.seed = (uint64_t)i * 77;
+    CHECK_OK(scale(lane, &a, 1.5 * i, &b));
+    CHECK_OK(add(lane, &b, &a, -i, &c));
+    CHECK_OK(call(&(spec){.row = &uniform_row, .n_tensors = 1, .t = {&a}, .generator = &g}, &d));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&b), drop(&c), drop(&d);
+  }
+  CHECK_INT(stats_now().compiles - before.compiles, 1);
+  CHECK_INT(stats_now().executes - before.executes, 10);
+  drop(&a);
+  CHECK_NOTHING_LIVES();
+}
+
+/* A cache of keys written at `pos` and read whole: the second position compiles once more, later ones never. */
+TEST(moving_offsets) {
+  NEED_FAKE();
+  tensor cache, x;
+  CHECK_OK(floats(32, 4, 0, &cache));
+  CHECK_OK(floats(1, 4, 9, &x));
+  tpu_stats before = stats_now();
+  for (int pos = 0; pos < 32; pos++) {
+    tensor k, y, at = rows_of(&cache, pos, pos + 1);
+    CHECK_OK(scale(lane, &x, 2, &k));
+    CHECK_OK(copy_to(lane, &k, &at));
+    CHECK_OK(scale(lane, &cache, 3, &y));
+    CHECK_OK(tpu_cut(lane, -1));
+    CHECK_INT(stats_now().compiles - before.compiles, pos == 0 ? 1 : 2);
+    drop(&k), drop(&y);
+  }
+  CHECK_INT(stats_now().donated - before.donated, 32);
+  drop(&cache), drop(&x);
+  CHECK_NOTHING_LIVES();
+}
+
+/* Two offsets that begin to move at different times. */
+TEST(offsets_move_one_after_the_other) {
+  NEED_FAKE();
+  tensor a;
+  CHECK_OK(floats(32, 4, 0, &a));
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 30; i++) {
+    tensor y, z, p = rows_of(&a, i % 10, i % 10 + 1), q = rows_of(&a, 4 + i / 10, 5 + i / 10);
+    CHECK_OK(scale(lane, &p, 2, &y));
+    CHECK_OK(scale(lane, &q, 2, &z));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&y), drop(&z);
+  }
+  CHECK_INT(stats_now().compiles - before.compiles, 3);
+  drop(&a);
+  CHECK_NOTHING_LIVES();
+}
+
+TEST(loop_without_cuts) {
+  NEED_FAKE();
+  enum { PERIOD = 7, ROUNDS = 2400 };
+  tensor w[PERIOD], x;
+  for (int i = 0; i < PERIOD; i++) CHECK_OK(floats(4, 4, (float)i, &w[i]));
+  CHECK_OK(floats(4, 4, 3, &x));
+  uint64_t settled = 0, launched = 0;
+  tpu_stats before = stats_now();
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < PERIOD; i++) {
+      /* Writes through views record more than one thing a call, copies none that counts. */
+      tensor part = rows_of(&w[i], 0, 2), other = rows_of(&w[i], 2, 4);
+      if (i % 3 == 0) CHECK_OK(add_into(lane, &part, &other, 1, &part));
+      else CHECK_OK(add_into(lane, &w[i], &x, 1, &w[i]));
+      if (i == 5) CHECK_OK(copy_to(lane, &part, &other));
+    }
+    if (round == ROUNDS / 2) settled = stats_now().compiles, launched = stats_now().executes;
+  }
+  CHECK(launched > before.executes);              /* it was cut */
+  CHECK(stats_now().executes > launched);
+  CHECK_INT(stats_now().compiles, settled);       /* always at the same place */
+  CHECK(settled - before.compiles <= 3);
+  CHECK_OK(tpu_cut(lane, -1));
+  for (int i = 0; i < PERIOD; i++) drop(&w[i]);
+  drop(&x);
+  CHECK_NOTHING_LIVES();
+}
+
+TEST(cut_later) {
+  NEED_FAKE();
+  model m;
+  tensor x;
+  held h;
+  CHECK_OK(model_make(&m));
+  CHECK_OK(floats(8, 8, 1, &x));
+  tpu_cache_clear();
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 10; i++) {
+    CHECK_OK(step(&m, &x, 0.1, HOLD_LOSS, &h));
+    tpu_cut_later(lane);
+    held_drop(&h);
+  }
+  CHECK_INT(stats_now().executes - before.executes, 9); /* the last waits for a next call */
+  CHECK_OK(tpu_synchronize(0));
+  CHECK_INT(stats_now().executes - before.executes, 10);
+  CHECK_INT(stats_now().compiles - before.compiles, 1);
+  model_drop(&m);
+  drop(&x);
+  CHECK_NOTHING_LIVES();
+}
+
+/* A stream that never repeats is cut at the size limit. */
+TEST(size_limit) {
+  NEED_FAKE();
+  tensor a, b, keep[4] = {{0}};
+  CHECK_OK(floats(64, 64, 1, &a));
+  tpu_stats before = stats_now();
+  for (int i = 0; i < TPU_SEGMENT_MAX_RECORDS + 8; i++) {
+    tensor part = rows_of(&a, 0, 1 + i % 64);
+    part = columns_of(&part, 0, 1 + i / 64 % 64);
+    if (i / 4096 == 1) part = turned(&part);
+    if (i / 4096 == 2) CHECK_OK(add(lane, &part, &part, 2, &b));
+    else CHECK_OK(scale(lane, &part, 2, &b));
+    drop(&keep[i % 4]);
+    keep[i % 4] = b;
+  }
+  CHECK_INT(stats_now().executes - before.executes, 1);
+  for (int i = 0; i < 4; i++) drop(&keep[i]);
+  drop(&a);
+  CHECK_NOTHING_LIVES();
+}
+
+TEST(cache_clear) {
+  NEED_FAKE();
+  tensor a, b;
+  CHECK_OK(floats(3, 3, 1, &a));
+  uint64_t compiles = stats_now().compiles;
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(scale(lane, &a, 2, &b));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&b);
+    tpu_cache_clear();
+    CHECK_INT(fake->live(FAKE_PJRT_EXECUTABLES), 0);
+    CHECK_INT(stats_now().compiles - compiles, i + 1);
+  }
+  drop(&a);
+  CHECK_NOTHING_LIVES();
+}
+
+TEST_MAIN(TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
+          TEST_CASE(moving_offsets), TEST_CASE(offsets_move_one_after_the_other),
+          TEST_CASE(loop_without_cuts), TEST_CASE(cut_later), TEST_CASE(size_limit),
+          TEST_CASE(cache_clear));
