@@ -17,7 +17,7 @@ enum {
 };
 static const uint8_t kinds[TPU_HLO_COUNT] = { /* 0: all, or the rule says */
     [TPU_HLO_ABS] = I | F | C,
-    [TPU_HLO_CBRT] = F | C,
+    [TPU_HLO_CBRT] = F,
     [TPU_HLO_CEIL] = F,
     [TPU_HLO_COSINE] = F | C,
     [TPU_HLO_COUNT_LEADING_ZEROS] = U | I,
@@ -62,7 +62,7 @@ static const uint8_t kinds[TPU_HLO_COUNT] = { /* 0: all, or the rule says */
     [TPU_HLO_MINIMUM] = B | U | I | F,
     [TPU_HLO_OR] = B | U | I,
     [TPU_HLO_POWER] = U | I | F | C,
-    [TPU_HLO_REMAINDER] = U | I | F | C,
+    [TPU_HLO_REMAINDER] = U | I | F,
     [TPU_HLO_SHIFT_LEFT] = U | I,
     [TPU_HLO_SHIFT_RIGHT_ARITH] = U | I,
     [TPU_HLO_SHIFT_RIGHT_LOGIC] = U | I,
