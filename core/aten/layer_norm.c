@@ -181,16 +181,16 @@ typedef struct groups {
   int64_t n, c, spatial, groups;
 } groups;
 
-static groups read_groups(tpu_build *b, const tpu_args *a, int i) {
+static groups read_groups(tpu_build *b, const tpu_args *a, int i, tpu_type x) {
   groups r = {.n = arg_int(b, a, i, 0), .c = arg_int(b, a, i + 1, 0), .spatial = arg_int(b, a, i + 2, 0),
               .groups = arg_int(b, a, i + 3, 1)};
   if (r.groups <= 0)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected num groups to be greater than 0, got %" PRId64, r.groups);
   else if (r.c % r.groups)
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Expected number of channels in input to be divisible by num_groups, but got input of shape [%" PRId64
-             ", %" PRId64 "] and num_groups=%" PRId64,
-             r.n, r.c, r.groups);
+             "Expected number of channels in input to be divisible by num_groups, but got input of shape %s "
+             "and num_groups=%" PRId64,
+             dims_text(b, x.rank, x.dims), r.groups);
   if (tpu_build_failed(b)) r.groups = 1;
   r.dims[0] = r.n, r.dims[1] = r.groups, r.dims[2] = r.c / r.groups, r.dims[3] = r.spatial;
   return r;
@@ -211,7 +211,7 @@ static const int64_t group_axes[2] = {2, 3};
 void lower_group_norm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0);
   tpu_type type = tpu_type_of(b, x);
-  groups r = read_groups(b, a, 3);
+  groups r = read_groups(b, a, 3, type);
   if (!is_normalizable(b, a, type.dtype)) return;
   tpu_dtype math = tpu_dtype_opmath(type.dtype);
   x = tpu_reshape(b, tpu_convert(b, x, math), 4, r.dims);
@@ -233,7 +233,7 @@ void lower_group_norm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_group_norm_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val g = arg_tensor(b, a, 0), x = arg_tensor(b, a, 1);
   tpu_type type = tpu_type_of(b, x);
-  groups r = read_groups(b, a, 5);
+  groups r = read_groups(b, a, 5, type);
   int n_mask;
   const int64_t *mask = arg_ints(a, 9, &n_mask);
   if (!is_normalizable(b, a, type.dtype) || n_mask != 3) return;
@@ -284,7 +284,7 @@ void lower_weight_norm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val norm = tpu_unary(b, TPU_HLO_SQRT, square);
   tpu_val scale = tpu_div(b, tpu_convert(b, tpu_reshape(b, g, rank, tpu_dims_of(b, norm)), math), norm);
   o->out[0].val = tpu_convert(b, with_kept(b, TPU_HLO_MULTIPLY, v, scale), dtype);
-  o->out[1].val = tpu_reshape(b, tpu_convert(b, norm, gt == TPU_BF16 ? TPU_F32 : gt), tpu_rank_of(b, g), tpu_dims_of(b, g));
+  o->out[1].val = tpu_reshape(b, tpu_convert(b, norm, tpu_dtype_opmath(gt)), tpu_rank_of(b, g), tpu_dims_of(b, g));
 }
 
 void lower_weight_norm_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {

@@ -17,12 +17,14 @@ static tpu_val finish(tpu_build *b, const softmax_input *in, tpu_val y) {
   return in->rank ? y : tpu_squeeze(b, y, 0);
 }
 
-static softmax_input read_input(tpu_build *b, const tpu_args *a, bool half_to_float) {
+static softmax_input read_input(tpu_build *b, const tpu_args *a, bool is_log, bool half_to_float) {
   tpu_val x = arg_tensor(b, a, 0);
   softmax_input in = {.x = x, .rank = tpu_rank_of(b, x), .out_dtype = tpu_dtype_of(b, x)};
   in.dim = arg_dim(b, a, 1, in.rank);
   if (tpu_build_failed(b)) return in;
-  if (!tpu_is_float(in.out_dtype)) fail_not_implemented(b, a, in.out_dtype);
+  if (!tpu_is_float(in.out_dtype))
+    tpu_fail(b, TPU_UNIMPLEMENTED, "\"%ssoftmax_%skernel_impl\" not implemented for '%s'", is_log ? "log_" : "",
+             in.dim == in.rank - 1 ? "lastdim_" : "", tpu_dtype_scalar_name(in.out_dtype));
   if (half_to_float) {
     if (in.out_dtype != TPU_F16 && in.out_dtype != TPU_BF16)
       tpu_fail(b, TPU_INVALID_ARGUMENT, "conversion is supported for Half and BFloat16 types only");
@@ -45,13 +47,13 @@ static tpu_val softmax(tpu_build *b, tpu_val x, int64_t dim) {
 }
 
 void lower_softmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  softmax_input in = read_input(b, a, arg_bool(b, a, 2));
+  softmax_input in = read_input(b, a, false, arg_bool(b, a, 2));
   if (tpu_build_failed(b)) return;
   o->out[0].val = finish(b, &in, tpu_numel_of(b, in.x) ? softmax(b, in.x, in.dim) : in.x);
 }
 
 void lower_log_softmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  softmax_input in = read_input(b, a, arg_bool(b, a, 2));
+  softmax_input in = read_input(b, a, true, arg_bool(b, a, 2));
   if (tpu_build_failed(b)) return;
   tpu_val x = in.x;
   if (tpu_numel_of(b, x)) {
@@ -63,7 +65,7 @@ void lower_log_softmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 
 /* softmax, and 0 where a whole row is -inf. */
 void lower_safe_softmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  softmax_input in = read_input(b, a, false);
+  softmax_input in = read_input(b, a, false, false);
   if (tpu_build_failed(b)) return;
   in.out_dtype = arg_dtype(a, 2, in.out_dtype);
   tpu_val x = tpu_convert(b, in.x, tpu_dtype_opmath(in.out_dtype));
