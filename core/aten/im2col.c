@@ -7,9 +7,9 @@ typedef struct blocks {
   int64_t kernel[2], dilation[2], pad[2], stride[2], out[2]; /* out: blocks along height and width */
 } blocks;
 
-static bool positive_pair(tpu_build *b, const int64_t *v, const char *name) {
+static bool positive_pair(tpu_build *b, const int64_t *v, const char *what, const char *name) {
   if (v[0] > 0 && v[1] > 0) return true;
-  tpu_fail(b, TPU_INVALID_ARGUMENT, "%s should be greater than zero, but got %s_height: %" PRId64 " %s_width: %" PRId64, name,
+  tpu_fail(b, TPU_INVALID_ARGUMENT, "%s should be greater than zero, but got %s_height: %" PRId64 " %s_width: %" PRId64, what,
            name, v[0], name, v[1]);
   return false;
 }
@@ -31,8 +31,8 @@ static bool read_blocks(tpu_build *b, const tpu_args *a, int i, const int64_t im
   if (!read_pair(b, a, i, out->kernel, "kernel_size") || !read_pair(b, a, i + 1, out->dilation, "dilation") ||
       !read_pair(b, a, i + 2, out->pad, "padding") || !read_pair(b, a, i + 3, out->stride, "stride"))
     return false;
-  if (!positive_pair(b, out->kernel, "kernel") || !positive_pair(b, out->dilation, "dilation") ||
-      !positive_pair(b, out->stride, "stride"))
+  if (!positive_pair(b, out->kernel, "kernel size", "kernel") || !positive_pair(b, out->dilation, "dilation", "dilation") ||
+      !positive_pair(b, out->stride, "stride", "stride"))
     return false;
   if (out->pad[0] < 0 || out->pad[1] < 0) {
     tpu_fail(b, TPU_INVALID_ARGUMENT, "padding should be non-negative, but got pad_height: %" PRId64 " pad_width: %" PRId64,

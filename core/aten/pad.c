@@ -30,23 +30,28 @@ void lower_constant_pad(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   if (n / 2 > rank) {
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Length of pad should be no more than twice the number of dimensions of the input. Pad length is %d while the input "
-             "has %d dimensions.",
+             "Length of pad should be no more than twice the number of dimensions of the input. Pad length is %dwhile the input "
+             "has %ddimensions.", /* PyTorch's text lacks the spaces, too */
+
              n, rank);
     return;
   }
   padding p;
   read_padding(a, 1, rank, &p);
   for (int d = 0; d < rank; d++) {
-    int64_t size = tpu_dim_of(b, x, d);
-    if (size + p.lo[d] + p.hi[d] >= 0) continue;
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "The input size %" PRId64 ", plus negative padding %" PRId64 " and %" PRId64
-             " resulted in a negative output size, which is invalid. Check dimension %d of your input.",
-             size, p.lo[d], p.hi[d], d);
+    if (tpu_dim_of(b, x, d) + p.lo[d] + p.hi[d] >= 0) continue;
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "narrow(): length must be non-negative.");
     return;
   }
   o->out[0].val = tpu_pad(b, x, arg_number(b, a, 2, tpu_dtype_of(b, x)), p.lo, p.hi, NULL);
+  bool grows = false;
+  for (int d = 0; d < rank; d++) grows = grows || p.lo[d] > 0 || p.hi[d] > 0;
+  const tpu_operand *operand = arg_operand(b, a, 0);
+  if (grows || tpu_build_failed(b) || !operand) return;
+  /* Cropping alone is a clone of a narrowed view. */
+  int64_t strides[TPU_MAX_RANK];
+  strides_preserve(rank, tpu_dims_of(b, o->out[0].val), operand->strides, strides);
+  o->out[0].strides = shape_strides_copy(b, rank, strides);
 }
 
 /* What the checks of the ..._pad{1,2,3}d rows say. rule of these rows: the number of padded dims. */

@@ -178,19 +178,19 @@ void lower_amax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0);
   const char *name = a->row->rule == TPU_MONOID_MAX ? "amax" : "amin";
   int64_t axes[TPU_MAX_RANK];
-  int given, n = arg_axes(b, a, 1, tpu_rank_of(b, x), axes);
-  (void)arg_ints(a, 1, &given);
+  int given, rank = tpu_rank_of(b, x), n = arg_axes(b, a, 1, rank, axes);
+  const int64_t *dims = arg_ints(a, 1, &given);
   if (reject_complex(b, x, name) || tpu_build_failed(b)) return;
   if (tpu_numel_of(b, x) == 0 && given == 0) {
-    tpu_fail(b, TPU_OUT_OF_RANGE,
+    tpu_fail(b, TPU_INVALID_ARGUMENT,
              "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
              "'dim' argument.",
              name);
     return;
   }
-  for (int i = 0; i < n; i++) {
-    if (tpu_dim_of(b, x, (int)axes[i]) != 0) continue;
-    tpu_fail(b, TPU_OUT_OF_RANGE, "%s(): Expected reduction dim %d to have non-zero size.", name, (int)axes[i]);
+  for (int i = 0; i < given && rank; i++) {
+    if (tpu_dim_of(b, x, wrap_dim(b, dims[i], rank)) != 0) continue;
+    tpu_fail(b, TPU_OUT_OF_RANGE, "%s(): Expected reduction dim %d to have non-zero size.", name, (int)dims[i]);
     return;
   }
   o->out[0].val = reduce_keep(b, reduce_over(b, (tpu_monoid)a->row->rule, x, n, axes), x, n, axes, arg_bool(b, a, 2));
@@ -265,10 +265,7 @@ void lower_argmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   } else {
     if (tpu_build_failed(b)) return;
     if (numel == 0) {
-      tpu_fail(b, TPU_OUT_OF_RANGE,
-               "%s: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
-               "'dim' argument.",
-               name);
+      tpu_fail(b, TPU_OUT_OF_RANGE, "%s: Expected reduction dim to be specified for input.numel() == 0.", name);
       return;
     }
     n = reduce_all_axes(b, x, axes);

@@ -74,10 +74,10 @@ static bool check_norm_identity(tpu_build *b, tpu_val x, double p, bool whole, i
              ord);
     return false;
   }
-  for (int i = 0; i < n_axes; i++) {
+  for (int i = 0; i < n_axes; i++) { /* PyTorch's text lacks a space, too */
     if (tpu_dim_of(b, x, (int)axes[i]) != 0) continue;
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "linalg.vector_norm cannot compute the %s norm on the dimension %d because this dimension is empty and the "
+             "linalg.vector_norm cannot compute the %s norm on the dimension %dbecause this dimension is empty and the "
              "operation does not have an identity",
              ord, (int)axes[i]);
     return false;

@@ -70,40 +70,32 @@ static void find_places(tpu_build *b, tpu_val sequence, tpu_val values, tpu_val 
   o->out[0].val = tpu_convert(b, tpu_reshape(b, y, rank, tpu_dims_of(b, values)), out_int32 ? TPU_I32 : TPU_I64);
 }
 
-static bool check_sequence(tpu_build *b, tpu_val sequence, tpu_val values, bool number, const char *name) {
+static bool check_sequence(tpu_build *b, tpu_val sequence, tpu_val values) {
   if (tpu_build_failed(b)) return false;
   int rank = tpu_rank_of(b, values), sequence_rank = tpu_rank_of(b, sequence);
-  char x[256], y[256];
-  if (!number && tpu_dtype_of(b, sequence) != tpu_dtype_of(b, values)) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "%s: boundary tensor and input value tensor should have same dtype, but got boundary tensor dtype %s and input "
-             "value tensor dtype %s",
-             name, tpu_dtype_name(tpu_dtype_of(b, sequence)), tpu_dtype_name(tpu_dtype_of(b, values)));
-    return false;
-  }
   if (sequence_rank == 0) {
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "%s: input value can be a scalar only when boundary tensor dimension is 1, but we got boundary tensor dim(0)", name);
+             "torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension");
     return false;
   }
   if (sequence_rank == 1) return true;
   bool same = rank == sequence_rank;
   for (int i = 0; same && i < rank - 1; i++) same = tpu_dim_of(b, sequence, i) == tpu_dim_of(b, values, i);
   if (same) return true;
+  char x[256], y[256];
   tpu_fail(b, TPU_INVALID_ARGUMENT,
-           "%s: boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor "
-           "must match, but we got "
-           "boundaries tensor %s and input value tensor %s",
-           name, shape_text(sequence_rank, tpu_dims_of(b, sequence), x, sizeof x),
+           "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+           "input value tensor must match, but we got boundaries tensor %s and input value tensor %s",
+           shape_text(sequence_rank, tpu_dims_of(b, sequence), x, sizeof x),
            shape_text(rank, tpu_dims_of(b, values), y, sizeof y));
   return false;
 }
 
 /* searchsorted.Tensor, searchsorted.Scalar (sorted_sequence, self, *, out_int32, right, side, sorter) */
 void lower_searchsorted(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  tpu_val sequence = arg_tensor(b, a, 0);
-  bool number = arg_is_number(a, 1), right = arg_bool(b, a, 3);
-  tpu_val values = number ? arg_number(b, a, 1, tpu_dtype_of(b, sequence)) : arg_tensor(b, a, 1);
+  tpu_dtype dtype = promote_args(b, a, 0, 2);
+  tpu_val sequence = arg_as(b, a, 0, dtype), values = arg_as(b, a, 1, dtype);
+  bool right = arg_bool(b, a, 3);
   if (arg_present(a, 4)) {
     const char *side = arg_str(a, 4);
     if (strcmp(side, "left") != 0 && strcmp(side, "right") != 0) {
@@ -117,22 +109,21 @@ void lower_searchsorted(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     }
     right = strcmp(side, "right") == 0;
   }
-  if (!check_sequence(b, sequence, values, number, "torch.searchsorted()")) return;
+  if (!check_sequence(b, sequence, values)) return;
   tpu_val sorter = arg_present(a, 5) ? arg_tensor(b, a, 5) : TPU_POISON;
   find_places(b, sequence, values, sorter, right, arg_bool(b, a, 2), o);
 }
 
 /* bucketize.Tensor, bucketize.Scalar (self, boundaries, *, out_int32, right) */
 void lower_bucketize(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  tpu_val boundaries = arg_tensor(b, a, 1);
-  bool number = arg_is_number(a, 0);
-  tpu_val values = number ? arg_number(b, a, 0, tpu_dtype_of(b, boundaries)) : arg_tensor(b, a, 0);
+  tpu_dtype dtype = promote_args(b, a, 0, 2);
+  tpu_val values = arg_as(b, a, 0, dtype), boundaries = arg_as(b, a, 1, dtype);
   if (tpu_build_failed(b)) return;
   if (tpu_rank_of(b, boundaries) != 1) {
     tpu_fail(b, TPU_INVALID_ARGUMENT, "boundaries tensor must be 1 dimension, but got dim(%d)", tpu_rank_of(b, boundaries));
     return;
   }
-  if (!check_sequence(b, boundaries, values, number, "torch.searchsorted()")) return;
+  if (!check_sequence(b, boundaries, values)) return;
   find_places(b, boundaries, values, TPU_POISON, arg_bool(b, a, 3), arg_bool(b, a, 2), o);
 }
 

@@ -52,11 +52,14 @@ static bool same_but_dim(tpu_build *b, const part *first, const part *other, int
   return true;
 }
 
-static void concat_parts(tpu_build *b, int n, const part *parts, int dim, tpu_out *out) {
+static tpu_val concat_parts(tpu_build *b, int n, const part *parts, int dim) {
   tpu_val *vals = tpu_build_alloc(b, sizeof *vals * (size_t)n);
-  if (!vals) return;
+  if (!vals) return TPU_POISON;
   for (int k = 0; k < n; k++) vals[k] = parts[k].val;
-  out->val = n == 1 ? vals[0] : tpu_concat(b, n, vals, dim);
+  return n == 1 ? vals[0] : tpu_concat(b, n, vals, dim);
+}
+
+static void keep_channels_last(tpu_build *b, int n, const part *parts, tpu_out *out) {
   if (!all_channels_last(n, parts)) return;
   int64_t strides[TPU_MAX_RANK];
   strides_channels_last(tpu_rank_of(b, out->val), tpu_dims_of(b, out->val), strides);
@@ -98,7 +101,8 @@ void lower_cat(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   for (int k = 1; k < kept; k++)
     if (!same_but_dim(b, &parts[0], &parts[k], dim, number[k])) return;
-  concat_parts(b, kept, parts, dim, &o->out[0]);
+  o->out[0].val = concat_parts(b, kept, parts, dim);
+  keep_channels_last(b, kept, parts, &o->out[0]);
 }
 
 /* stack(tensors, dim), _stack */
@@ -124,15 +128,23 @@ void lower_stack(tpu_build *b, const tpu_args *a, tpu_outs *o) {
       return;
     }
     part *p = &parts[k];
-    p->rank = x->rank + 1;
     p->val = tpu_unsqueeze(b, tpu_convert(b, x->val, dtype), dim);
-    for (int i = 0, at = 0; i < p->rank; i++) {
-      p->sizes[i] = i == dim ? 1 : x->sizes[at];
-      p->strides[i] = i == dim ? (at < x->rank ? x->sizes[at] * x->strides[at] : 1) : x->strides[at];
-      if (i != dim) at++;
-    }
+    p->rank = dim < x->rank ? x->rank : x->rank + 1;
+    memcpy(p->sizes, x->sizes, sizeof *x->sizes * (size_t)x->rank);
+    memcpy(p->strides, x->strides, sizeof *x->strides * (size_t)x->rank);
+    if (dim == x->rank) p->sizes[dim] = p->strides[dim] = 1;
   }
-  concat_parts(b, n, parts, dim, &o->out[0]);
+  o->out[0].val = concat_parts(b, n, parts, dim);
+  if (dim == first->rank) {
+    keep_channels_last(b, n, parts, &o->out[0]);
+  } else if (all_channels_last(n, parts)) {
+    /* As PyTorch does it: a cat along dim, which is then split in two. */
+    int64_t sizes[TPU_MAX_RANK], joined[TPU_MAX_RANK], strides[TPU_MAX_RANK];
+    for (int i = 0; i < first->rank; i++) sizes[i] = first->sizes[i] * (i == dim ? n : 1);
+    strides_channels_last(first->rank, sizes, joined);
+    for (int i = 0; i <= first->rank; i++) strides[i] = i == dim ? joined[i] * first->sizes[i] : joined[i < dim ? i : i - 1];
+    o->out[0].strides = shape_strides_copy(b, first->rank + 1, strides);
+  }
 }
 
 /* --- repeat, roll, flip */

@@ -36,10 +36,12 @@ void lower_slice_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   o->out[0].val = place_slice(b, grad, dim, sizes[dim], start, arg_int(b, a, 5, 1));
 }
 
-static int64_t wrap_index(tpu_build *b, int64_t index, int64_t size, int dim, const char *where) {
+static int64_t wrap_index(tpu_build *b, int64_t index, int rank, const int64_t *sizes, int dim) {
+  int64_t size = sizes[dim];
   if (index >= -size && index < size) return index < 0 ? index + size : index;
-  tpu_fail(b, TPU_OUT_OF_RANGE, "%s index %" PRId64 " out of range for tensor of size %" PRId64 " at dimension %d", where, index,
-           size, dim);
+  char text[256];
+  tpu_fail(b, TPU_OUT_OF_RANGE, "select(): index %" PRId64 " out of range for tensor of size %s at dimension %d", index,
+           shape_text(rank, sizes, text, sizeof text), dim);
   return 0;
 }
 
@@ -50,7 +52,7 @@ void lower_select_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const int64_t *sizes = whole_sizes(a, 1, &rank);
   int dim = arg_dim(b, a, 2, rank);
   if (tpu_build_failed(b)) return;
-  int64_t index = wrap_index(b, arg_int(b, a, 3, 0), sizes[dim], dim, "select():");
+  int64_t index = wrap_index(b, arg_int(b, a, 3, 0), rank, sizes, dim);
   if (tpu_build_failed(b)) return;
   o->out[0].val = place_slice(b, tpu_unsqueeze(b, grad, dim), dim, sizes[dim], index, 1);
 }
@@ -164,7 +166,7 @@ void lower_select_scatter(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     tpu_fail(b, TPU_OUT_OF_RANGE, "select() cannot be applied to a 0-dim tensor.");
     return;
   }
-  int64_t index = wrap_index(b, arg_int(b, a, 3, 0), tpu_dim_of(b, x, dim), dim, "select():");
+  int64_t index = wrap_index(b, arg_int(b, a, 3, 0), rank, tpu_dims_of(b, x), dim);
   for (int i = 0, at = 0; i < rank; i++)
     if (i != dim) want[at++] = tpu_dim_of(b, x, i);
   if (tpu_build_failed(b) || !check_part(b, src, rank - 1, want)) return;
