@@ -43,8 +43,9 @@ static tpu_val runtime_indices(tpu_build *b, tpu_val key, int64_t k, bool larges
 
 /* --- elsewhere: a stable sort, whose shape XLA knows as a top-k */
 static tpu_val comes_first(tpu_build *b, const tpu_val *params, void *arg) {
-  bool largest = *(const bool *)arg;
-  return tpu_compare_total(b, largest ? TPU_GT : TPU_LT, params[0], params[1]);
+  tpu_compare_dir dir = *(const bool *)arg ? TPU_GT : TPU_LT;
+  return tpu_is_float(tpu_dtype_of(b, params[0])) ? tpu_compare_total(b, dir, params[0], params[1])
+                                                  : tpu_compare(b, dir, params[0], params[1]);
 }
 
 static tpu_val sorted_indices(tpu_build *b, tpu_val key, int64_t k, bool largest) {
