@@ -61,6 +61,27 @@ void lower_clamp(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   o->out[0].val = a->row->rule ? clamp_between(b, xs[0], TPU_POISON, xs[1]) : clamp_between(b, xs[0], xs[1], xs[2]);
 }
 
+/* The condition keeps its type: only the choices are converted. */
+static void where_strides(tpu_build *b, const tpu_args *a, tpu_dtype dtype, tpu_out *out) {
+  const tpu_operand *operands[3];
+  bool casts[3], scalars = false;
+  int n = 0;
+  for (int i = 0; i < 3; i++) {
+    if (arg_is_number(a, i)) {
+      scalars = true;
+      continue;
+    }
+    casts[n] = i > 0;
+    operands[n] = arg_operand(b, a, i);
+    if (!operands[n++]) return;
+  }
+  int rank = tpu_rank_of(b, out->val);
+  int64_t *strides = tpu_build_alloc(b, sizeof *strides * (size_t)(rank ? rank : 1));
+  if (!strides) return;
+  strides_promoted(n, operands, casts, dtype, scalars, rank, tpu_dims_of(b, out->val), strides);
+  out->strides = strides;
+}
+
 void lower_where(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val condition = arg_tensor(b, a, 0);
   tpu_dtype c = tpu_dtype_of(b, condition);
@@ -73,6 +94,7 @@ void lower_where(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_dtype dtype = promote_args(b, a, 1, 2);
   o->out[0].val =
       bcast_select(b, tpu_convert(b, condition, TPU_BOOL), arg_as(b, a, 1, dtype), arg_as(b, a, 2, dtype));
+  if (!tpu_build_failed(b)) where_strides(b, a, dtype, &o->out[0]);
 }
 
 void lower_masked_fill(tpu_build *b, const tpu_args *a, tpu_outs *o) {
@@ -80,14 +102,14 @@ void lower_masked_fill(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_build_failed(b)) return;
   if (tpu_dtype_of(b, mask) != TPU_BOOL) {
     tpu_fail(b, TPU_INVALID_ARGUMENT, "masked_fill_ only supports boolean masks, but got mask with dtype %s",
-             tpu_dtype_scalar_name(tpu_dtype_of(b, mask)));
+             tpu_dtype_c_name(tpu_dtype_of(b, mask)));
     return;
   }
   tpu_val value = arg_as(b, a, 2, tpu_dtype_of(b, self));
   int rank = tpu_rank_of(b, value);
   if (rank > 0) {
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "masked_fill only supports a 0-dimensional value tensor, but got tensor with %d dimension(s).", rank);
+             "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with %d dimension(s).", rank);
     return;
   }
   o->out[0].val = bcast_select(b, mask, value, self);

@@ -31,6 +31,24 @@ bool need_float(tpu_build *b, const tpu_args *a, tpu_dtype dtype, bool allow_com
   return false;
 }
 
+const char *tpu_dtype_c_name(tpu_dtype dtype) {
+  switch (dtype) {
+    case TPU_BOOL: return "bool";
+    case TPU_U8: return "unsigned char";
+    case TPU_I8: return "signed char";
+    case TPU_I16: return "short int";
+    case TPU_I32: return "int";
+    case TPU_I64: return "long int";
+    case TPU_F16: return "c10::Half";
+    case TPU_BF16: return "c10::BFloat16";
+    case TPU_F32: return "float";
+    case TPU_F64: return "double";
+    case TPU_C64: return "c10::complex<float>";
+    case TPU_C128: return "c10::complex<double>";
+    default: return tpu_dtype_scalar_name(dtype);
+  }
+}
+
 bool is_whole(tpu_dtype dtype) { return dtype == TPU_BOOL || tpu_is_integral(dtype); }
 
 /* Unsigned integers of a float type's width. */

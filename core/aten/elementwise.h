@@ -9,7 +9,7 @@
 /* The .rule of lower_function, lower_function2 and lower_is. */
 enum tpu_function {
   FN_EXP2, FN_LOG2, FN_LOG10, FN_SINC, FN_DEG2RAD, FN_RAD2DEG, FN_ENTR, FN_LOG_NDTR, FN_NDTRI, FN_ERFCX, FN_I0, FN_I0E,
-  FN_I1, FN_I1E
+  FN_I1, FN_I1E, FN_DIGAMMA
 };
 enum tpu_function2 { FN_XLOGY, FN_XLOG1PY, FN_LOGADDEXP, FN_LOGADDEXP2, FN_ATAN2, FN_COPYSIGN, FN_ZETA };
 enum tpu_is { IS_NAN, IS_INF, IS_POSINF, IS_NEGINF, IS_SIGNED };
@@ -29,6 +29,8 @@ tpu_dtype same_operands(tpu_build *b, const tpu_args *a, int n, tpu_val *out);
 tpu_val number_like(tpu_build *b, const tpu_args *a, int i, tpu_val like);
 /* False and NotImplementedError unless dtype is floating (complex too, if allowed). */
 bool need_float(tpu_build *b, const tpu_args *a, tpu_dtype dtype, bool allow_complex);
+/* The C++ type's name, as caffe2::TypeMeta prints it in some errors: "float", "c10::Half", "long". */
+const char *tpu_dtype_c_name(tpu_dtype dtype);
 /* Integral or bool. */
 bool is_whole(tpu_dtype dtype);
 

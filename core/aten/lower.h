@@ -195,6 +195,9 @@ void stride_rule_apply(tpu_stride_rule rule, const tpu_args *a, int rank, const 
 /* TensorIterator's strides for a result of `sizes` from these operands. with_scalars: a 0-dim operand takes part besides. */
 void strides_elementwise(int n, const tpu_operand *const *operands, bool with_scalars, int rank, const int64_t *sizes,
                          int64_t *out_strides);
+/* Likewise after operands (those with casts[i]; NULL: all) were converted to their common dtype (NONE: no conversion). */
+void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars,
+                      int rank, const int64_t *sizes, int64_t *out_strides);
 /* at::empty_like(preserve_format) of a tensor of (sizes, strides). */
 void strides_preserve(int rank, const int64_t *sizes, const int64_t *strides, int64_t *out_strides);
 void strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);

@@ -47,7 +47,7 @@ static bool continuous(tpu_build *b, const target *t, const char *name, bool upp
   if (tpu_is_float(t->dtype)) return true;
   tpu_fail(b, TPU_INVALID_ARGUMENT,
            "%s distribution is a continuous probability distribution. dtype must be a floating point but you specified %s",
-           name, upper ? tpu_dtype_scalar_name(t->dtype) : tpu_dtype_name(t->dtype));
+           name, upper ? tpu_dtype_scalar_name(t->dtype) : tpu_dtype_c_name(t->dtype));
   return false;
 }
 

@@ -82,6 +82,12 @@ static tpu_val log_ndtr(tpu_build *b, tpu_val x) {
   return tpu_select(b, compare_c(b, TPU_LT, x, -1), low, high);
 }
 
+/* -inf at 0 and inf at -0.0, where chlo gives NaN. */
+static tpu_val digamma(tpu_build *b, tpu_val x) {
+  tpu_val pole = copy_sign(b, tpu_full_like(b, x, (double)INFINITY), tpu_neg(b, x));
+  return tpu_select(b, compare_c(b, TPU_EQ, x, 0), pole, tpu_unary(b, TPU_HLO_CHLO_DIGAMMA, x));
+}
+
 static tpu_val apply(tpu_build *b, int fn, tpu_val x) {
   switch (fn) {
     case FN_EXP2:
@@ -102,6 +108,7 @@ static tpu_val apply(tpu_build *b, int fn, tpu_val x) {
     case FN_I1:
       return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x));
     case FN_I1E: return tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x);
+    case FN_DIGAMMA: return digamma(b, x);
     default: return tpu_fail(b, TPU_INTERNAL, "no function %d", fn);
   }
 }
@@ -200,6 +207,7 @@ static tpu_val apply2(tpu_build *b, int fn, tpu_val x, tpu_val y) {
 void lower_function2(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val xs[2];
   tpu_dtype dtype = math_float_operands(b, a, 2, xs);
+  if (a->row->rule != FN_XLOGY && !need_float(b, a, dtype, false)) return;
   o->out[0].val = tpu_convert(b, apply2(b, a->row->rule, xs[0], xs[1]), dtype);
 }
 
@@ -252,7 +260,7 @@ void lower_polygamma(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   tpu_dtype dtype = promote_float_default(a, tpu_dtype_of(b, x));
   x = tpu_convert(b, x, tpu_dtype_opmath(dtype));
-  tpu_val y = n == 0 ? tpu_unary(b, TPU_HLO_CHLO_DIGAMMA, x)
+  tpu_val y = n == 0 ? digamma(b, x)
                      : tpu_binary(b, TPU_HLO_CHLO_POLYGAMMA, tpu_full_like(b, x, (double)n), x);
   o->out[0].val = tpu_convert(b, y, dtype);
 }

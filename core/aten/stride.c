@@ -190,12 +190,52 @@ void strides_preserve(int rank, const int64_t *sizes, const int64_t *strides, in
   }
 }
 
+/* TensorIterator on the CPU and on meta first casts operands to the common dtype, and the copy of a tensor that is not dense has
+ * strides of its own: these. Sizes and strides of the result live in `storage`. */
+enum { MOST_OPERANDS = 16 };
+typedef struct cast_operands {
+  tpu_operand operand[MOST_OPERANDS];
+  int64_t strides[MOST_OPERANDS][TPU_MAX_RANK];
+} cast_operands;
+
+static const tpu_operand *cast(const tpu_operand *o, tpu_dtype common, cast_operands *storage, int i) {
+  if (o->dtype == common || common == TPU_DTYPE_NONE || is_dense(o->rank, o->sizes, o->strides)) return o;
+  strides_preserve(o->rank, o->sizes, o->strides, storage->strides[i]);
+  storage->operand[i] = *o;
+  storage->operand[i].strides = storage->strides[i];
+  return &storage->operand[i];
+}
+
+void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars,
+                      int rank, const int64_t *sizes, int64_t *out_strides) {
+  cast_operands storage;
+  const tpu_operand *ready[MOST_OPERANDS];
+  if (n > MOST_OPERANDS) n = MOST_OPERANDS;
+  for (int i = 0; i < n; i++)
+    ready[i] = !casts || casts[i] ? cast(operands[i], common, &storage, i) : operands[i];
+  strides_elementwise(n, ready, with_scalars, rank, sizes, out_strides);
+}
+
+static tpu_dtype common_dtype(const tpu_args *a) {
+  tpu_build scratch = {0};
+  tpu_dtype common = promote_args(&scratch, a, 0, a->n);
+  tpu_status failed = tpu_build_status(&scratch); /* not promotable: the op has no common type */
+  if (!failed) return common;
+  tpu_status_release(failed);
+  return TPU_DTYPE_NONE;
+}
+
+static bool all_dense(int n, const tpu_operand *const *operands) {
+  for (int i = 0; i < n; i++)
+    if (!is_dense(operands[i]->rank, operands[i]->sizes, operands[i]->strides)) return false;
+  return true;
+}
+
 void stride_rule_apply(tpu_stride_rule rule, const tpu_args *a, int rank, const int64_t *sizes, int64_t *out_strides) {
-  enum { MOST = 16 };
-  const tpu_operand *operands[MOST];
+  const tpu_operand *operands[MOST_OPERANDS];
   int n = 0;
   bool scalars = false;
-  for (int i = 0; i < a->n && n < MOST; i++) {
+  for (int i = 0; i < a->n && n < MOST_OPERANDS; i++) {
     const tpu_arg *arg = &a->arg[i];
     if (arg->kind == TPU_ARG_TENSOR) {
       const tpu_operand *o = &a->operands[arg->first];
@@ -206,7 +246,10 @@ void stride_rule_apply(tpu_stride_rule rule, const tpu_args *a, int rank, const 
   }
   switch (rule) {
     case TPU_STRIDES_ELEMENTWISE:
-    case TPU_STRIDES_ELEMENTWISE_SCALAR: strides_elementwise(n, operands, scalars, rank, sizes, out_strides); return;
+    case TPU_STRIDES_ELEMENTWISE_SCALAR:
+      strides_promoted(n, operands, NULL, all_dense(n, operands) ? TPU_DTYPE_NONE : common_dtype(a), scalars, rank, sizes,
+                       out_strides);
+      return;
     case TPU_STRIDES_PRESERVE:
       if (n == 0 || !same_sizes(operands[0], rank, sizes)) break;
       strides_preserve(rank, sizes, operands[0]->strides, out_strides);
