@@ -1,0 +1,138 @@
+"""Loads the native part, finds the plugins that are installed, and makes `torch.tpu` available. Loads no plugin."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import warnings
+
+_loaded = False
+
+
+def load() -> None:
+    """Entry point of group torch.backends. Does its work once; raises ImportError if PyTorch does not fit."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    try:
+        _load()
+    except BaseException:
+        _loaded = False
+        raise
+
+
+def _load() -> None:
+    import torch
+
+    _refuse_namesake()
+    try:
+        from torch_tpu import _C
+    except ImportError as error:
+        raise ImportError(
+            f"torch_tpu's native part cannot be loaded with PyTorch {torch.__version__} "
+            f"(it is built for one minor version): {error}"
+        ) from error
+    if _minor(_C.torch_version) != _minor(torch.__version__):
+        raise ImportError(
+            f"torch_tpu was built for PyTorch {_C.torch_version}, but PyTorch {torch.__version__} is installed; "
+            "reinstall torch-tpu-c"
+        )
+
+    _C.configure(
+        libtpu=_library("libtpu", "libtpu.so"),
+        embedded=_cpu_plugin(),
+        cache_dir=_cache_dir(),
+        cache_bytes=_int_env("TORCH_TPU_CACHE_BYTES", 0),
+        devices=_int_env("TORCH_TPU_CPU_DEVICES", 0),
+    )
+    torch.utils.rename_privateuse1_backend("tpu")
+    _C.register()
+    from torch_tpu import device
+
+    torch._register_device_module("tpu", device)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+    _set_policies(_C)
+    from torch_tpu import decompositions
+
+    _C.set_decompose(decompositions.register)
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    # A step's end is where an iteration is cut into programs.
+    register_optimizer_step_post_hook(lambda *_: _C.cut_later())
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _refuse_namesake() -> None:
+    try:
+        importlib.metadata.distribution("torch-tpu")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        "both torch-tpu and torch-tpu-c are installed, and both are imported as torch_tpu; "
+        "remove one: pip uninstall torch-tpu"
+    )
+
+
+def _library(module: str, file: str) -> str | None:
+    """Path of a library that an installed package carries; the package is not imported."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = os.path.join(folder, file)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _cpu_plugin() -> str | None:
+    if path := _library("fastatomstruct_xla_cpu", "libpjrt_cpu.so"):
+        return path
+    for folder in sys.path:
+        path = os.path.join(folder, "xla_plugins", "xla_cpu_pjrt", "xla_cpu_pjrt.so")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _cache_dir() -> str:
+    """Folder of compiled programs; "" turns the disk cache off."""
+    if os.environ.get("TORCH_TPU_TIER2_COMPILATION_CACHE") == "disabled":
+        return ""
+    path = os.environ.get("TORCH_TPU_CACHE_DIR")
+    if path is not None:
+        return path
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "torch_tpu")
+
+
+def _int_env(name: str, otherwise: int) -> int:
+    text = os.environ.get(name)
+    if not text:
+        return otherwise
+    try:
+        return int(text)
+    except ValueError:
+        warnings.warn(f"{name}={text!r} is not a number and is ignored", stacklevel=2)
+        return otherwise
+
+
+def _set_policies(_C) -> None:
+    fallback = os.environ.get("TORCH_TPU_CPU_FALLBACK", "warn")
+    if fallback in ("warn", "silent", "error"):
+        _C.fallback_set(("warn", "silent", "error").index(fallback))
+    else:
+        warnings.warn(f"TORCH_TPU_CPU_FALLBACK={fallback!r} is none of warn, silent, error", stacklevel=2)
+    fuse = os.environ.get("TORCH_TPU_DEFER_AND_FUSE")
+    if os.environ.get("TORCH_TPU_LAUNCH_BLOCKING") == "1":
+        _C.mode_set(2)
+    elif fuse in ("0", "1"):
+        _C.mode_set(0 if fuse == "1" else 1)
