@@ -236,7 +236,7 @@ static void add_each(tpu_build *b, const tpu_val *params, tpu_val *out_returns, 
 
 /* One reduction of several products at once: alone, a reduction over slices is not vectorised and takes 10 times longer. */
 tpu_val conv_depthwise_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
-  enum { AT_ONCE = 16 };
+  enum { AT_ONCE = 8 };
   int64_t y_sizes[CONV_MAX_SPATIAL], taps = volume(c->spatial, w_dims + 2), axes[TPU_MAX_RANK];
   for (int d = 0; d < c->spatial; d++) y_sizes[d] = tpu_dim_of(b, gy, 2 + d);
   x = padded(b, c, to_order(b, c, x));
@@ -246,8 +246,10 @@ tpu_val conv_depthwise_weight_gradient(tpu_build *b, const conv *c, tpu_val x, t
     if (d != channel) axes[n_axes++] = d;
   tpu_val columns[MAX_TAPS], products[AT_ONCE], inits[AT_ONCE];
   tpu_val zero = tpu_scalar(b, tpu_dtype_of(b, gy), 0);
-  for (int64_t first = 0; first < taps && !tpu_build_failed(b); first += AT_ONCE) {
-    int n = taps - first < AT_ONCE ? (int)(taps - first) : AT_ONCE;
+  int64_t parts = (taps + AT_ONCE - 1) / AT_ONCE;
+  for (int64_t part = 0; part < parts && !tpu_build_failed(b); part++) {
+    int64_t first = taps * part / parts;
+    int n = (int)(taps * (part + 1) / parts - first);
     for (int i = 0; i < n; i++) {
       tpu_val seen = seen_by_tap(b, c, x, w_dims, y_sizes, first + i);
       products[i] = tpu_mul(b, repeat_channels(b, seen, channel, w_dims[0] / c->groups), gy);
