@@ -114,7 +114,7 @@ static const tpu_node *cse_find(const tpu_build *b, uint32_t tag, const tpu_node
 /* Sharing is a convenience: a table that cannot grow is left as it is. */
 static void cse_insert(tpu_graph *g, uint32_t tag, uint32_t node) {
   if (2 * (g->cse_size + 1) > g->cse_capacity) {
-    uint32_t capacity = g->cse_capacity ? g->cse_capacity * 2 : 256;
+    uint32_t capacity = g->cse_capacity ? g->cse_capacity * 4 : 64;
     tpu_cse_slot *slots = tpu_calloc(capacity, sizeof *slots);
     if (!slots) return;
     for (uint32_t i = 0; i < g->cse_capacity; i++) {

@@ -111,7 +111,7 @@ tpu_graph *tpu_graph_create(void) {
 }
 
 void tpu_graph_reset(tpu_graph *g) {
-  enum { KEEP = 4096 };
+  enum { KEEP = 1024 };
   tpu_arena_reset(&g->arena);
   g->n_nodes = 0;
   g->n_params = g->n_slots = g->n_blocks = g->n_outputs = 0;
