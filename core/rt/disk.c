@@ -196,7 +196,9 @@ bool tpu_disk_write(const char *key, const char *data, size_t size) {
   char path[4096], temp[4200];
   if (!file_path(key, path, sizeof path)) return false;
   make_dirs(path);
-  snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid());
+  struct timespec now; /* process numbers come again, in containers at once */
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(temp, sizeof temp, "%s.%ld.%ld.tmp", path, (long)getpid(), now.tv_nsec);
   int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return false;
   header h = {.format = FORMAT, .size = size};
