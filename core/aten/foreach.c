@@ -26,7 +26,9 @@ static tpu_arg element(const tpu_arg *arg, uint32_t k) {
   if (arg->kind == TPU_ARG_TENSORS) {
     e = (tpu_arg){.kind = TPU_ARG_TENSOR, .n = 1, .first = arg->first + k};
   } else if (arg->kind == TPU_ARG_NUMBERS) {
-    e = (tpu_arg){.kind = TPU_ARG_NUMBER, .dtype = arg->dtype, .flags = arg->flags, .n = 1, .first = arg->first + k};
+    bool uniform = (arg->flags & TPU_ARG_UNIFORM) != 0;
+    e = (tpu_arg){.kind = TPU_ARG_NUMBER, .dtype = arg->dtype, .n = 1, .first = arg->first + (uniform ? 0 : k)};
+    e.flags = (uint16_t)(arg->flags & ~TPU_ARG_UNIFORM);
     if (arg->numbers) {
       e.dtype = arg->numbers[k].dtype;
       if (arg->flags & TPU_ARG_STATIC) e.i = arg->numbers[k].i; /* the union's bytes, float or not */

@@ -82,7 +82,7 @@ tpu_val arg_number(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype) {
 tpu_val arg_list_number(tpu_build *b, const tpu_args *a, int i, int k, tpu_dtype dtype) {
   const tpu_arg *arg = get(a, i);
   if (arg->kind != TPU_ARG_NUMBERS || k < 0 || (uint32_t)k >= arg->n) return wrong_kind(b, a, i, "a list of numbers");
-  if (!(arg->flags & TPU_ARG_STATIC)) return tpu_slot(b, arg->first + (uint32_t)k, dtype);
+  if (!(arg->flags & TPU_ARG_STATIC)) return tpu_slot(b, arg->first + (arg->flags & TPU_ARG_UNIFORM ? 0 : (uint32_t)k), dtype);
   const tpu_list_number *number = &arg->numbers[k];
   if (is_floating_number((tpu_dtype)number->dtype)) return tpu_scalar(b, dtype, number->f);
   return tpu_scalar_i(b, dtype, number->i);

@@ -32,6 +32,7 @@ enum {
   TPU_ARG_WRAPPED = 1,  /* NUMBER in a Tensor position that came from a Python number: weakest in type promotion */
   TPU_ARG_ZERO_DIM = 2, /* NUMBER in a Tensor position that is a 0-dim CPU tensor of .dtype */
   TPU_ARG_STATIC = 4,   /* NUMBER whose value is part of the signature: .f / .i hold it */
+  TPU_ARG_UNIFORM = 16, /* NUMBERS that are all the same: one slot, .first, serves them all */
   TPU_ARG_IS_DEFAULT = 8 /* NUMBER that equals the schema's default (alpha=1): part of the signature */
 };
 
