@@ -167,7 +167,9 @@ tpu_val tpu_cumulative(tpu_build *b, tpu_monoid op, tpu_val x, int dim, bool rev
 /* Along the last dim: k largest (or smallest), values in order and their i32 indices. NaN counts as largest; equal values
  * keep index order. */
 void tpu_top_k(tpu_build *b, tpu_val x, int64_t k, bool largest, tpu_val out[2]);
-/* [dims] of U32 or U64 from state ui64[2] = (seed, offset): Philox 4x32-10, counter = offset + block, four words a block. */
+/* [dims] of U32 or U64 from state ui64[2] = (seed, offset): Philox 4x32-10, counter = offset + block, four words a block. Of n
+ * elements in m = ceil(n / 4) blocks (U64: ceil(n / 2)), element e is word e / m of block e % m (U64: words 2 (e / m), low,
+ * and 2 (e / m) + 1, high): the same bits in every program, on every platform. */
 tpu_val tpu_random_bits(tpu_build *b, tpu_val state, tpu_dtype dtype, int rank, const int64_t *dims);
 
 #endif

@@ -73,9 +73,9 @@ static tpu_val join(tpu_build *b, tpu_val low, tpu_val high) {
   return tpu_or(b, low, tpu_binary(b, TPU_HLO_SHIFT_LEFT, high, constant(b, high, 32)));
 }
 
-/* Each element computes its block and keeps one word: one loop that fuses with whatever uses the bits. XLA's CPU compiler
- * takes half the time for it and runs it four times faster than words put side by side (1 M words: 1.2 ms, 5 ms; its own
- * rng_bit_generator: 17 ms). */
+/* Each element computes its block and keeps one word: one loop that fuses with whatever uses the bits. On the CPU it compiles
+ * in half the time of words put side by side and runs four times faster (1 M words: 1.2 ms, 5 ms; XLA's own
+ * rng_bit_generator: 17 ms). libtpu compiles it in 1.4 s, side by side in 42 s, rng_bit_generator in 16 s. */
 static tpu_val bits_by_element(tpu_build *b, tpu_val state, tpu_dtype dtype, int64_t n) {
   int64_t parts = dtype == TPU_U32 ? 4 : 2, m = (n + parts - 1) / parts;
   tpu_dtype index = n <= INT32_MAX ? TPU_U32 : TPU_U64;
@@ -84,7 +84,8 @@ static tpu_val bits_by_element(tpu_build *b, tpu_val state, tpu_dtype dtype, int
     late[k - 1] = tpu_compare(b, TPU_GE, i, constant(b, i, k * m));
     first = tpu_select(b, late[k - 1], constant(b, i, k * m), first);
   }
-  philox p = blocks(b, state, tpu_convert(b, tpu_sub(b, i, first), TPU_U64), true);
+  bool wide = b->target->platform != TPU_TARGET_TPU;
+  philox p = blocks(b, state, tpu_convert(b, tpu_sub(b, i, first), TPU_U64), wide);
   if (dtype == TPU_U64)
     return join(b, tpu_select(b, late[0], p.c[2], p.c[0]), tpu_select(b, late[0], p.c[3], p.c[1]));
   tpu_val word = p.c[0];
@@ -92,19 +93,8 @@ static tpu_val bits_by_element(tpu_build *b, tpu_val state, tpu_dtype dtype, int
   return tpu_convert(b, word, TPU_U32);
 }
 
-/* Each block once, its words side by side. */
-static tpu_val bits_by_block(tpu_build *b, tpu_val state, tpu_dtype dtype, int64_t n) {
-  int64_t parts = dtype == TPU_U32 ? 4 : 2, m = (n + parts - 1) / parts;
-  philox p = blocks(b, state, tpu_iota(b, TPU_U64, 1, &m, 0), false);
-  if (dtype == TPU_U64)
-    for (int i = 0; i < 2; i++) p.c[i] = join(b, p.c[2 * i], p.c[2 * i + 1]);
-  return tpu_slice_dim(b, tpu_concat(b, (int)parts, p.c, 0), 0, 0, n, 1);
-}
-
 tpu_val tpu_expand_random_bits(tpu_build *b, tpu_val state, tpu_dtype dtype, int rank, const int64_t *dims) {
   int64_t n = tpu_type_numel((tpu_type){dtype, rank, dims});
   if (n == 0) return tpu_full_i(b, dtype, rank, dims, 0);
-  tpu_val bits = b->target->platform == TPU_TARGET_TPU ? bits_by_block(b, state, dtype, n)
-                                                       : bits_by_element(b, state, dtype, n);
-  return tpu_reshape(b, bits, rank, dims);
+  return tpu_reshape(b, bits_by_element(b, state, dtype, n), rank, dims);
 }
