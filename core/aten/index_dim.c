@@ -62,7 +62,7 @@ static bool read_along(tpu_build *b, const tpu_args *a, const char *name, along_
   else if (self->dtype != source->dtype)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "%s_(): self (%s) and source (%s) must have the same scalar type", name,
              tpu_dtype_scalar_name(self->dtype), tpu_dtype_scalar_name(source->dtype));
-  else if (self->rank && source->rank && !same_but(self, source, dim))
+  else if (!same_but(self, source, dim))
     tpu_fail(b, TPU_INVALID_ARGUMENT,
              "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = %s "
              "source.shape = %s",

@@ -199,7 +199,8 @@ void lower_scatter_reduce(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   if (!read_scatter(b, a, &s, &updates)) return;
-  if (tpu_is_complex(s.self->dtype) && (op == INDEX_AMAX || op == INDEX_AMIN)) {
+  bool ordered = op == INDEX_AMAX || op == INDEX_AMIN;
+  if ((tpu_is_complex(s.self->dtype) && ordered) || (s.self->dtype == TPU_BOOL && op == INDEX_MEAN)) {
     fail_not_implemented(b, a, s.self->dtype);
     return;
   }
