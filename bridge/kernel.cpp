@@ -41,6 +41,7 @@ struct Reader {
 // A result of the functional row.
 struct Result {
   bool is_list = false;
+  bool is_tensor = true;       // else an int, which only the backward pass of the same row sees: 0
   int16_t into = -1;           // argument that receives it; -1: none
   int16_t list_like = -1;      // argument with as many elements, where several results are lists
 };
@@ -67,6 +68,7 @@ class Buffer {
     size_ += n;
     return at;
   }
+  void shrink(uint32_t n) { size_ -= n; }
   T* data() { return data_; }
   const T* data() const { return data_; }
   uint32_t size() const { return size_; }
@@ -102,6 +104,7 @@ struct Call {
   Buffer<int64_t, 48> ints;
   int device = -1;
   bool has_other = false;        // a tensor lives elsewhere
+  bool has_masks = false;        // a boolean mask stands among indices
   bool takes_scalars = false;    // 0-dim CPU tensors are numbers
   c10::Device first = c10::Device(kDevice), other = c10::Device(kDevice);
   const IValue* generator = nullptr;
@@ -172,12 +175,17 @@ struct Call {
     arg->i = n->i;
   }
 
+  static bool is_mask(const at::Tensor& t) {
+    return t.defined() && (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte);
+  }
+
   void read_tensors(tpu_arg* arg, const IValue& v, bool is_index) {
     auto list = v.toListRef();
     arg->kind = TPU_ARG_TENSORS;
     arg->n = static_cast<uint32_t>(list.size());
     arg->first = tensors.size();
     for (const IValue& e : list) {
+      if (is_index && e.isTensor() && is_mask(e.toTensor())) has_masks = true;
       if (e.isNone() || !e.toTensor().defined()) {
         *tensors.grow(1) = tpu_tensor{nullptr, TPU_DTYPE_NONE, 0, nullptr, nullptr, 0};
       } else if (is_index && device >= 0 && e.toTensor().is_cpu()) {
@@ -252,7 +260,16 @@ struct Call {
       known->dtype = static_cast<uint8_t>(n->dtype);
       known->i = n->i;
     }
-    if (arg->n) arg->dtype = list_numbers.data()[arg->i].dtype;
+    if (!arg->n) return;
+    arg->dtype = list_numbers.data()[arg->i].dtype;
+    // Optimizers pass one number for every parameter: it travels once.
+    const tpu_number* all = numbers.data() + arg->first;
+    uint32_t same = 1;
+    while (same < arg->n && all[same].dtype == all[0].dtype && all[same].dtype != TPU_C128 && all[same].i == all[0].i) same++;
+    if (arg->n > 1 && same == arg->n && !r.is_static) {
+      arg->flags |= TPU_ARG_UNIFORM;
+      numbers.shrink(arg->n - 1);
+    }
   }
 
   void read_ints(tpu_arg* arg, const IValue& v, tpu_arg_kind kind) {
@@ -354,7 +371,7 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<Result> results;
   std::vector<Return> returns;
 
-  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     IValue* frame = stack->data() + (stack->size() - static_cast<size_t>(n_stack));
     Call c;
     c.takes_scalars = takes_scalars;
@@ -382,7 +399,14 @@ class Kernel final : public c10::OperatorKernel {
     if (contracts) apply_precision();
 
     const tpu_signature* signature;
-    check(tpu_signature_get(&call, &signature));
+    if (tpu_status status = tpu_signature_get(&call, &signature); C10_UNLIKELY(status != nullptr)) {
+      if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) raise(status);
+      tpu_status_release(status);
+      if (random) random.unlock();
+      expand_masks(frame);
+      (*this)(op, keys, stack);
+      return;
+    }
     if (C10_LIKELY(simple)) {
       tpu_storage* out = nullptr;
       check(tpu_record(lane(), &call, signature, nullptr, &out));
@@ -424,6 +448,31 @@ class Kernel final : public c10::OperatorKernel {
     std::unique_lock<std::mutex> lock(impl->mutex_);
     call->generator = &impl->state;
     return lock;
+  }
+
+  // Replaces boolean masks among indices by the places where they are true: the shape of the result depends on how many
+  // there are, so the host must know.
+  void expand_masks(IValue* frame) const {
+    const at::Tensor& self = frame[0].toTensor();
+    for (const Reader& r : readers) {
+      if (!r.is_index) continue;
+      c10::List<std::optional<at::Tensor>> expanded;
+      for (const IValue& e : frame[r.at].toListRef()) {
+        if (!e.isTensor() || !Call::is_mask(e.toTensor())) {
+          expanded.push_back(e.toOptional<at::Tensor>());
+          continue;
+        }
+        const at::Tensor& mask = e.toTensor();
+        const auto dim = static_cast<int64_t>(expanded.size());
+        for (int64_t j = 0; j < mask.dim(); j++)
+          TORCH_CHECK_INDEX(dim + j < self.dim() && mask.size(j) == self.size(dim + j), "The shape of the mask ",
+                            mask.sizes(), " at index ", j, " does not match the shape of the indexed tensor ", self.sizes(),
+                            " at index ", dim + j);
+        const at::Tensor places = mask.nonzero();
+        for (int64_t j = 0; j < mask.dim(); j++) expanded.push_back(places.select(1, j));
+      }
+      frame[r.at] = std::move(expanded);
+    }
   }
 
   static bool is_input(const Call& c, const at::Tensor& t) {
@@ -512,6 +561,10 @@ class Kernel final : public c10::OperatorKernel {
       for (int j = 0; j < ret.from; j++)
         first += results[static_cast<size_t>(j)].is_list ? list_length(results[static_cast<size_t>(j)], n, frame) : 1;
       const Result& result = results[static_cast<size_t>(ret.from)];
+      if (!result.is_tensor) {
+        values.emplace_back(int64_t{0});
+        continue;
+      }
       if (!result.is_list) {
         values.emplace_back(take(std::exchange(out.data()[first], nullptr), tpu_signature_output(signature, first)));
         continue;
@@ -619,7 +672,10 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
   size_t n_lists = 0;
   for (const c10::Argument& a : schema.returns()) {
     Result result;
-    result.is_list = is_tensor_list(a.real_type());
+    bool ignored = false;
+    const Read kind = read_of(a.real_type(), &ignored);
+    result.is_list = kind == Read::Tensors;
+    result.is_tensor = kind == Read::Tensors || kind == Read::Tensor;
     if (result.is_list) {
       if (n_lists < lists.size()) result.list_like = lists[n_lists];
       n_lists++;
@@ -629,7 +685,7 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
   }
   if (n_lists == 1)  // its length follows from the number of outputs
     for (Result& result : k->results) result.list_like = -1;
-  k->simple = n_lists == 0 && k->results.size() == 1;
+  k->simple = n_lists == 0 && k->results.size() == 1 && k->results[0].is_tensor;
   return k;
 }
 
@@ -719,6 +775,58 @@ void replace_generator(Stack* stack, size_t n) {
   }
 }
 
+// The functional overload whose kernel can serve an out= overload that has none.
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  std::vector<c10::TypePtr> inputs;
+  size_t outs = 0;
+  for (const c10::Argument& a : schema.arguments()) {
+    if (!is_written(a)) inputs.push_back(a.real_type());
+    else if (!a.kwarg_only()) return std::nullopt;
+    else outs++;
+  }
+  if (outs == 0 || outs != schema.returns().size()) return std::nullopt;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name != op.operator_name().name) continue;
+    auto other = dispatcher.findSchema(name);
+    if (!other || other->schema().arguments().size() != inputs.size() || other->schema().returns().size() != outs) continue;
+    if (!other->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
+        !other->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd))
+      continue;
+    bool same = true;
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const c10::Argument& a = other->schema().arguments()[i];
+      same = same && !is_written(a) && same_type(a.real_type(), inputs[i]);
+    }
+    for (const c10::Argument& r : other->schema().returns()) same = same && !is_tensor_list(r.real_type());
+    if (same) return other;
+  }
+  return std::nullopt;
+}
+
+void call_functional(const c10::OperatorHandle& functional, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                     Stack* stack) {
+  const auto& args = op.schema().arguments();
+  IValue* frame = stack->data() + (stack->size() - args.size());
+  Stack inner;
+  std::vector<at::Tensor> outs;
+  for (size_t i = 0; i < args.size(); i++) {
+    if (is_written(args[i])) outs.push_back(frame[i].toTensor());
+    else inner.push_back(frame[i]);
+  }
+  functional.redispatchBoxed(keys, &inner);
+  for (size_t k = 0; k < outs.size(); k++) {
+    const at::Tensor result = inner[k].toTensor();
+    TORCH_CHECK(c10::canCast(result.scalar_type(), outs[k].scalar_type()), "result type ", result.scalar_type(),
+                " can't be cast to the desired output type ", outs[k].scalar_type());
+    at::native::resize_output(outs[k], result.sizes());
+    copy_tensor(outs[k], result, false);
+  }
+  torch::jit::drop(*stack, args.size());
+  for (at::Tensor& out : outs) stack->emplace_back(std::move(out));
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::OperatorName& op_name = op.operator_name();
   const std::string name = c10::toString(op_name);
@@ -737,6 +845,10 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
       op.redispatchBoxed(keys, stack);
       return;
     }
+  }
+  if (auto functional = functional_of(op)) {
+    call_functional(*functional, op, keys, stack);
+    return;
   }
   const bridge_fallback policy = fallback_policy.load();
   TORCH_CHECK_NOT_IMPLEMENTED(policy != BRIDGE_FALLBACK_ERROR, "The operator '", name, "' is not implemented for the ",

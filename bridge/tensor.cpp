@@ -11,7 +11,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/neg.h>
+#include <ATen/ops/nonzero_static.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -358,6 +361,24 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }
 
+// How many there are must be known before their places can be a tensor.
+at::Tensor nonzero(const at::Tensor& self) {
+  const at::Tensor is = self.scalar_type() == at::kBool ? self : at::ne(self, 0);
+  const at::Tensor places = at::nonzero_static(self, is.sum().item<int64_t>());
+  return places.t().contiguous().t();  // one dim after the other, as on the CPU
+}
+
+at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+  at::Tensor m = mask.expand(sizes);
+  if (m.dim() == 0) m = m.unsqueeze(0);
+  c10::List<std::optional<at::Tensor>> indices;
+  indices.push_back(m);
+  const at::Tensor s = self.expand(sizes);
+  return at::index(s.dim() == 0 ? s.unsqueeze(0) : s, indices);
+}
+
 void record_stream(at::Tensor&, at::Stream) {}
 
 // Module.to and `parameter.data = tensor` may then exchange CPU and device tensors in place, so that parameters keep their
@@ -408,6 +429,8 @@ void register_tensor_kernels(torch::Library& m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("equal", TORCH_FN(equal));
+  if (!tpu_op_find("nonzero") && tpu_op_find("nonzero_static")) m.impl("nonzero", TORCH_FN(nonzero));
+  if (!tpu_op_find("masked_select") && tpu_op_find("index.Tensor")) m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice_kernel));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib.metadata
 import importlib.util
 import os
@@ -59,10 +60,24 @@ def _load() -> None:
     from torch_tpu import decompositions
 
     _C.set_decompose(decompositions.register)
+    copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     # A step's end is where an iteration is cut into programs.
     register_optimizer_step_post_hook(lambda *_: _C.cut_later())
+
+
+def _reduce_storage(storage):
+    """Pickles a storage. PyTorch's own way reads device memory through its address; saving to a file does not."""
+    if storage._untyped_storage.device.type != "tpu":
+        return storage.__reduce__()
+    import io
+
+    import torch
+
+    file = io.BytesIO()
+    torch.save(storage, file)
+    return torch.storage._load_from_bytes, (file.getvalue(),)
 
 
 def _minor(version: str) -> list[str]:
