@@ -191,7 +191,7 @@ static bool fuzz_plan(uint64_t *r, int64_t most, int n, const tpu_type *types, f
 }
 
 /* The step as the one node it stands for, past the builder's folds. */
-static tpu_val fuzz_apply_plain(tpu_build *b, const fuzz_step *s, const tpu_val *x) {
+static inline tpu_val fuzz_apply_plain(tpu_build *b, const fuzz_step *s, const tpu_val *x) {
   tpu_type t = tpu_type_of(b, x[0]), asked = {t.dtype, s->rank, s->a};
   uint32_t rank = (uint32_t)t.rank;
   int64_t v[3 * FUZZ_RANK];
