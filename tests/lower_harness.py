@@ -27,10 +27,18 @@ import subprocess
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-NONE, TENSOR, TENSORS, NUMBER, NUMBERS, INT, INTS, BOOL, BOOLS, DTYPE, STRING, OTHER = range(12)
+NONE, TENSOR, TENSORS, NUMBER, NUMBERS, INT, INTS, BOOL, BOOLS, DTYPE, STRING, OTHER = (
+    range(12)
+)
 WRAPPED, ZERO_DIM, STATIC, IS_DEFAULT = 1, 2, 4, 8
 DTYPE_NONE = 255
-CLASSES = {3: RuntimeError, 11: IndexError, 12: NotImplementedError, 100: TypeError, 101: ValueError}
+CLASSES = {
+    3: RuntimeError,
+    11: IndexError,
+    12: NotImplementedError,
+    100: TypeError,
+    101: ValueError,
+}
 
 
 class RowError(Exception):
@@ -80,13 +88,27 @@ class _Operand(ctypes.Structure):
 
 
 class _Call(ctypes.Structure):
-    _fields_ = [("aten", ctypes.c_char_p)] + [
-        (n, ctypes.c_int32) for n in ("n_args", "n_operands", "n_numbers", "n_returns", "default_dtype", "run")
-    ] + [(n, ctypes.c_void_p) for n in ("args", "operands", "numbers")]
+    _fields_ = (
+        [("aten", ctypes.c_char_p)]
+        + [
+            (n, ctypes.c_int32)
+            for n in (
+                "n_args",
+                "n_operands",
+                "n_numbers",
+                "n_returns",
+                "default_dtype",
+                "run",
+            )
+        ]
+        + [(n, ctypes.c_void_p) for n in ("args", "operands", "numbers")]
+    )
 
 
 class _Result(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int32) for n in ("undefined", "dtype", "rank", "reserved")] + [
+    _fields_ = [
+        (n, ctypes.c_int32) for n in ("undefined", "dtype", "rank", "reserved")
+    ] + [
         ("sizes", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("data", ctypes.c_void_p),
@@ -108,8 +130,13 @@ class _Reply(ctypes.Structure):
 def _build():
     directory = pathlib.Path(os.environ.get("TPU_BUILD_DIR", ROOT / "build"))
     if not (directory / "build.ninja").exists():
-        subprocess.run(["cmake", "-S", ROOT, "-B", directory, "-G", "Ninja"], check=True, stdout=subprocess.DEVNULL)
-    done = subprocess.run(["cmake", "--build", directory, "--target", "tpu_lower_harness"], capture_output=True, text=True)
+        subprocess.run(
+            ["cmake", "-S", ROOT, "-B", directory, "-G", "Ninja"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    command = ["cmake", "--build", directory, "--target", "tpu_lower_harness"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
     return next(directory.rglob("libtpu_lower_harness.*"))
@@ -127,7 +154,9 @@ def _plugin():
             for directory in spec.submodule_search_locations:
                 for library in sorted(pathlib.Path(directory).rglob("*pjrt*.so*")):
                     return str(library)
-    raise RuntimeError("no CPU plugin is installed (fastatomstruct-xla-cpu or xla-cpu-pjrt)")
+    raise RuntimeError(
+        "no CPU plugin is installed (fastatomstruct-xla-cpu or xla-cpu-pjrt)"
+    )
 
 
 @functools.cache
@@ -164,7 +193,9 @@ def lowered_for(platform):
 
 
 def rows():
-    return [lib().harness_row_name(i).decode() for i in range(lib().harness_row_count())]
+    return [
+        lib().harness_row_name(i).decode() for i in range(lib().harness_row_count())
+    ]
 
 
 def overload(name):
@@ -192,10 +223,23 @@ class _Packed:
 
     def __init__(self, name, args, kwargs):
         self.keep, self.operands, self.slots, self.args = [], [], [], []
-        statics, defaults, random = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_int32()
-        if not lib().harness_row(name.encode(), ctypes.byref(statics), ctypes.byref(defaults), ctypes.byref(random)):
+        statics, defaults, random = (
+            ctypes.c_uint32(),
+            ctypes.c_uint32(),
+            ctypes.c_int32(),
+        )
+        if not lib().harness_row(
+            name.encode(),
+            ctypes.byref(statics),
+            ctypes.byref(defaults),
+            ctypes.byref(random),
+        ):
             raise NoRow(name)
-        self.statics, self.defaults, self.random = statics.value, defaults.value, random.value
+        self.statics, self.defaults, self.random = (
+            statics.value,
+            defaults.value,
+            random.value,
+        )
         schema = overload(name)._schema
         kwargs = dict(kwargs)
         for i, parameter in enumerate(schema.arguments):
@@ -242,7 +286,13 @@ class _Packed:
         return len(self.slots) - 1
 
     def number(self, i, value, dtype, flags, default=None):
-        arg = _Arg(kind=NUMBER, dtype=dtypes()[0][dtype], flags=flags, n=1, first=self.slot(value))
+        arg = _Arg(
+            kind=NUMBER,
+            dtype=dtypes()[0][dtype],
+            flags=flags,
+            n=1,
+            first=self.slot(value),
+        )
         if self.statics >> i & 1:
             arg.flags |= STATIC
             self.set_static(arg, value)
@@ -289,9 +339,13 @@ class _Packed:
                 self.operand(tensor)
             return arg
         if kind == "number":
-            return self.number(i, value, _number_dtype(value), 0, parameter.default_value)
+            return self.number(
+                i, value, _number_dtype(value), 0, parameter.default_value
+            )
         if kind == "float":
-            return self.number(i, float(value), torch.float64, 0, parameter.default_value)
+            return self.number(
+                i, float(value), torch.float64, 0, parameter.default_value
+            )
         if kind == "List[number]":
             return self.numbers(i, value)
         if kind == "List[float]":
@@ -300,8 +354,18 @@ class _Packed:
             code = value if isinstance(value, torch.dtype) else torch_dtype(value)
             return _Arg(kind=DTYPE, dtype=dtypes()[0][code])
         if real in ("Layout", "MemoryFormat"):
-            codes = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3}
-            return _Arg(kind=OTHER, value=_Value(i=value if isinstance(value, int) else codes.get(value, 0)))
+            codes = {
+                torch.contiguous_format: 0,
+                torch.preserve_format: 1,
+                torch.channels_last: 2,
+                torch.channels_last_3d: 3,
+            }
+            return _Arg(
+                kind=OTHER,
+                value=_Value(
+                    i=value if isinstance(value, int) else codes.get(value, 0)
+                ),
+            )
         if kind == "Device" or kind == "Generator":
             return _Arg(kind=OTHER)
         if kind == "int":
@@ -311,7 +375,11 @@ class _Packed:
         if kind in ("List[int]", "List[bool]"):
             values = [value] if isinstance(value, (int, bool)) else list(value)
             pointer = self.array(ctypes.c_int64, [int(v) for v in values])
-            return _Arg(kind=INTS if kind == "List[int]" else BOOLS, n=len(values), value=_Value(ptr=pointer))
+            return _Arg(
+                kind=INTS if kind == "List[int]" else BOOLS,
+                n=len(values),
+                value=_Value(ptr=pointer),
+            )
         if kind == "str":
             text = ctypes.create_string_buffer(value.encode())
             self.keep.append(text)
@@ -348,7 +416,12 @@ def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
     lib().harness_run(ctypes.byref(request), ctypes.byref(reply))
     text = (reply.text or b"").decode()
     if reply.code:
-        raise RowError(reply.code, (reply.where or b"").decode(), (reply.message or b"").decode(), text)
+        raise RowError(
+            reply.code,
+            (reply.where or b"").decode(),
+            (reply.message or b"").decode(),
+            text,
+        )
     results = []
     for k in range(reply.n_results):
         r = reply.results[k]
@@ -356,12 +429,19 @@ def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
             results.append(None)
             continue
         dtype = dtypes()[1][r.dtype]
-        sizes, strides = [r.sizes[d] for d in range(r.rank)], [r.strides[d] for d in range(r.rank)]
-        out = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu" if execute else "meta")
+        sizes, strides = (
+            [r.sizes[d] for d in range(r.rank)],
+            [r.strides[d] for d in range(r.rank)],
+        )
+        out = torch.empty_strided(
+            sizes, strides, dtype=dtype, device="cpu" if execute else "meta"
+        )
         if execute:
             dense = torch.empty(sizes, dtype=dtype)
             if r.data:
-                ctypes.memmove(dense.data_ptr(), r.data, dense.numel() * dense.element_size())
+                ctypes.memmove(
+                    dense.data_ptr(), r.data, dense.numel() * dense.element_size()
+                )
             out.copy_(dense)
         results.append(out)
     return results, {"text": text, "random_blocks": reply.random_blocks}
@@ -393,12 +473,17 @@ def _flatten(value):
 
 
 def _meta(tensor):
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+    )
 
 
 def expected(name, *args, **kwargs):
     """PyTorch's CPU results, as a flat list."""
-    args, kwargs = _map(args, lambda t: t.detach().clone() if t.is_contiguous() else t), _map_kwargs(kwargs, lambda t: t)
+    args, kwargs = (
+        _map(args, lambda t: t.detach().clone() if t.is_contiguous() else t),
+        _map_kwargs(kwargs, lambda t: t),
+    )
     return _flatten(overload(name)(*args, **kwargs))
 
 
@@ -409,11 +494,14 @@ def _map_kwargs(kwargs, fn):
 def meta_strides(name, *args, **kwargs):
     """Strides of the meta kernel's results, or None where there is none."""
     zero = any(isinstance(v, zero_dim) for v in args)
-    if zero or not any(isinstance(leaf, torch.Tensor) for leaf in _flatten(list(args) + list(kwargs.values()))):
+    if zero or not any(
+        isinstance(leaf, torch.Tensor)
+        for leaf in _flatten(list(args) + list(kwargs.values()))
+    ):
         return None
     try:
         out = overload(name)(*_map(args, _meta), **_map_kwargs(kwargs, _meta))
-    except Exception:
+    except Exception:  # noqa: BLE001  (whatever keeps meta from running it)
         return None
     return [t.stride() if isinstance(t, torch.Tensor) else None for t in _flatten(out)]
 
@@ -428,7 +516,9 @@ TOLERANCES = {
 }
 
 
-def check(name, *args, rtol=None, atol=None, strides=True, values=True, want=None, **kwargs):
+def check(
+    name, *args, rtol=None, atol=None, strides=True, values=True, want=None, **kwargs
+):
     """Compares a row with PyTorch's CPU kernel (or `want`, a list); returns the row's results. values=False only lowers."""
     got, reply = call(name, *args, execute=values, **kwargs)
     want = expected(name, *args, **kwargs) if want is None else want
@@ -437,18 +527,28 @@ def check(name, *args, rtol=None, atol=None, strides=True, values=True, want=Non
     for i, (g, w) in enumerate(zip(got, want)):
         where = f"{name} result {i} of {[_describe(v) for v in args]} {kwargs}"
         if g is None or w is None:
-            assert g is None and (w is None or w.numel() == 0), f"{where}: {g} is not {w}"
+            assert g is None and (w is None or w.numel() == 0), (
+                f"{where}: {g} is not {w}"
+            )
             continue
         assert g.dtype == w.dtype, f"{where}: {g.dtype}, PyTorch gives {w.dtype}"
-        assert g.shape == w.shape, f"{where}: {tuple(g.shape)}, PyTorch gives {tuple(w.shape)}"
+        assert g.shape == w.shape, (
+            f"{where}: {tuple(g.shape)}, PyTorch gives {tuple(w.shape)}"
+        )
         if strides and g.stride() != w.stride():
             s = meta[i] if meta and i < len(meta) else None
-            assert g.stride() == s, f"{where}: strides {g.stride()}, PyTorch gives {w.stride()} (meta {s})"
+            assert g.stride() == s, (
+                f"{where}: strides {g.stride()}, PyTorch gives {w.stride()} (meta {s})"
+            )
         if values:
             r, a = TOLERANCES.get(w.dtype, (0, 0))
             try:
                 torch.testing.assert_close(
-                    g, w, rtol=r if rtol is None else rtol, atol=a if atol is None else atol, equal_nan=True
+                    g,
+                    w,
+                    rtol=r if rtol is None else rtol,
+                    atol=a if atol is None else atol,
+                    equal_nan=True,
                 )
             except AssertionError as e:
                 raise AssertionError(f"{where}: {e}\n{reply['text']}") from None
@@ -459,7 +559,7 @@ def check_error(name, *args, **kwargs):
     """Both must fail, with the same class and message (up to PyTorch's trailing hints)."""
     try:
         expected(name, *args, **kwargs)
-    except Exception as e:
+    except Exception as e:  # noqa: BLE001  (its class is what is compared)
         theirs = e
     else:
         raise AssertionError(f"{name}: PyTorch does not fail")
@@ -469,8 +569,12 @@ def check_error(name, *args, **kwargs):
         ours = e
     else:
         raise AssertionError(f"{name} should fail: {theirs}")
-    assert ours.where == "aten" and isinstance(theirs, ours.kind), f"{name}: {ours!r}, PyTorch raises {theirs!r}"
-    assert ours.message.split("\n")[0] in str(theirs), f"{name}: {ours.message!r} is not {str(theirs)!r}"
+    assert ours.where == "aten" and isinstance(theirs, ours.kind), (
+        f"{name}: {ours!r}, PyTorch raises {theirs!r}"
+    )
+    assert ours.message.split("\n")[0] in str(theirs), (
+        f"{name}: {ours.message!r} is not {str(theirs)!r}"
+    )
 
 
 def _describe(value):

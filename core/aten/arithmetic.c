@@ -243,8 +243,8 @@ void lower_pow_scalar(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_pow(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val xs[2];
   tpu_dtype dtype = math_operands(b, a, 2, xs);
-  if (dtype == TPU_BOOL) { /* x ** y is 0 only for 0 ** 1 */
-    o->out[0].val = tpu_or(b, xs[0], tpu_not(b, xs[1]));
+  if (dtype == TPU_BOOL) {
+    fail_not_implemented(b, a, dtype);
     return;
   }
   o->out[0].val = tpu_convert(b, tpu_binary(b, TPU_HLO_POWER, xs[0], xs[1]), dtype);

@@ -121,7 +121,7 @@ void lower_fill(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val value = arg_as(b, a, 1, self->dtype);
   int rank = tpu_rank_of(b, value);
   if (rank > 0) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "fill only supports 0-dimension value tensor but got tensor with %d dimensions.", rank);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.", rank);
     return;
   }
   o->out[0].val = tpu_broadcast_to(b, value, self->rank, self->sizes);
