@@ -33,7 +33,7 @@ static tpu_val window_sum(tpu_build *b, const pool *p, tpu_val x) {
   if (pool_taps(p) <= MAX_TAPS_AT_ONCE) return shifted_sum(b, p, x, 0, p->spatial);
   for (int d = p->spatial - 1; d >= 0; d--) { /* one dim after another, for as many additions as the sides add up to */
     x = shifted_sum(b, p, x, d, d + 1);
-    if (d) tpu_barrier(b, 1, &x, &x);
+    if (d) x = separated(b, x);
   }
   return x;
 }

@@ -178,7 +178,7 @@ tpu_val banded_apply_each(tpu_build *b, int n, const banded *maps, tpu_val x, in
   bool fused = false;
   for (int d = 0; d < n; d++) {
     /* fused into the next, each element would be computed anew for each tap */
-    if (fused && maps[d].taps > 1) tpu_barrier(b, 1, &x, &x);
+    if (fused && maps[d].taps > 1) x = separated(b, x);
     x = banded_apply(b, &maps[d], x, first_dim + d);
     fused = fused || maps[d].taps > 1;
   }

@@ -68,9 +68,10 @@ static tpu_val plane_index(tpu_build *b, const pool *p, const int64_t *dims, con
 }
 
 static void separate(tpu_build *b, best *x) {
-  tpu_val both[2] = {x->value, x->index};
-  tpu_barrier(b, 2, both, both);
-  *x = (best){both[0], both[1]};
+  const tpu_val both[2] = {x->value, x->index};
+  tpu_val apart[2];
+  tpu_barrier(b, 2, both, apart);
+  *x = (best){apart[0], apart[1]};
 }
 
 /* One dim after another, from the last: as many comparisons as the kernel's sides add up to. */

@@ -151,6 +151,12 @@ tpu_val with_kept(tpu_build *b, tpu_hlo op, tpu_val x, tpu_val y) {
   return tpu_binary(b, op, x, tpu_broadcast_to(b, y, tpu_rank_of(b, x), tpu_dims_of(b, x)));
 }
 
+tpu_val separated(tpu_build *b, tpu_val x) {
+  tpu_val y = TPU_POISON;
+  tpu_barrier(b, 1, &x, &y);
+  return y;
+}
+
 void out_channels_last(tpu_build *b, tpu_out *out, const tpu_operand *like) {
   tpu_type type = tpu_type_of(b, out->val);
   if (tpu_build_failed(b) || !like || like->rank != type.rank) return;

@@ -28,6 +28,9 @@ tpu_val mean_keep(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes);
 /* y of dims like x's but for ones, repeated along those, combined with x: x op y. */
 tpu_val with_kept(tpu_build *b, tpu_hlo op, tpu_val x, tpu_val y);
 
+/* x, computed apart from what uses it: not fused with it, and so not computed anew for each use. */
+tpu_val separated(tpu_build *b, tpu_val x);
+
 /* The result's strides: channels_last if `like` suggests it, else row-major. */
 void out_channels_last(tpu_build *b, tpu_out *out, const tpu_operand *like);
 

@@ -198,7 +198,7 @@ static void upsample(tpu_build *b, const tpu_args *a, tpu_outs *o, bool backward
   tpu_val v = exact ? x->val : tpu_convert(b, x->val, tpu_dtype_opmath(x->dtype));
   v = banded_apply_each(b, spatial, maps, pool_to_order(b, &p, v), p.first);
   o->out[0].val = tpu_convert(b, pool_from_order(b, &p, v), x->dtype);
-  out_channels_last(b, &o->out[0], x);
+  if (!(backward && k == CUBIC)) out_channels_last(b, &o->out[0], x); /* that one is always row-major */
 }
 void lower_upsample(tpu_build *b, const tpu_args *a, tpu_outs *o) { upsample(b, a, o, false); }
 void lower_upsample_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) { upsample(b, a, o, true); }
