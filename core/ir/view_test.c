@@ -119,7 +119,7 @@ static void random_view(geometry *g, int64_t n) {
 
 /* --- one case: read and write against plain loops */
 typedef struct counts {
-  int reads, read_gathers, writes, write_scatters, write_selects;
+  int reads, read_gathers, writes, write_scatters;
 } counts;
 
 static int count_ops(const tpu_graph *g, tpu_hlo op) {
@@ -194,7 +194,6 @@ static bool check_case(tpu_type base, tpu_dtype dtype, const geometry *g, int64_
     c->reads++, c->writes++;
     c->read_gathers += gathers > 0;
     c->write_scatters += count_ops(graph, TPU_HLO_SCATTER) > 0;
-    c->write_selects += count_ops(graph, TPU_HLO_SELECT) > 0;
   }
   if (!tpu_type_equal(tpu_type_of(&b, read), (tpu_type){dtype, g->rank, g->sizes}) ||
       !tpu_type_equal(tpu_type_of(&b, written), base)) {
@@ -258,13 +257,11 @@ TEST(fuzz_static) {
     geometry g = random_case(dims, &rank);
     target = i & 1 ? &cpu : &chip;
     if (numel(g.rank, g.sizes) > 5000) continue;
-    ok = check_case((tpu_type){TPU_I64, rank, dims}, TPU_I64, &g, 0, &c);
+    ok = check_case((tpu_type){TPU_I64, rank, dims}, TPU_I64, &g, 0, target == &chip ? &c : NULL);
   }
-  fprintf(stderr, "%d reads: %d gathers; %d writes: %d scatters, %d selects\n", c.reads, c.read_gathers, c.writes,
-          c.write_scatters, c.write_selects);
   end();
   CHECK(ok);
-  CHECK(c.read_gathers * 100 < c.reads);
+  CHECK(c.read_gathers * 100 < c.reads && c.write_scatters * 20 < c.writes);
 }
 
 TEST(fuzz_dynamic) {
@@ -278,7 +275,7 @@ TEST(fuzz_dynamic) {
     target = i & 1 ? &cpu : &chip;
     if (numel(g.rank, g.sizes) > 5000) continue;
     int64_t multiple = pick(0, 1) ? 1 : rank > 1 && pick(0, 1) ? dims[rank - 1] : pick(1, 12);
-    ok = check_case((tpu_type){TPU_I64, rank, dims}, TPU_I64, &g, multiple, &c);
+    ok = check_case((tpu_type){TPU_I64, rank, dims}, TPU_I64, &g, multiple, target == &chip ? &c : NULL);
   }
   end();
   CHECK(ok);
@@ -422,6 +419,7 @@ TEST(common_views) {
   unfold(&g, 3, 8, 8);
   ok = ok && plain(4, image, &g, 2);
 
+  target = &chip; /* a CPU gathers windows that overlap */
   g = contiguous(4, image); /* im2col of a 3x3 kernel: nine slices */
   unfold(&g, 2, 3, 1);
   unfold(&g, 3, 3, 1);
