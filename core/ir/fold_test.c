@@ -2,59 +2,11 @@
  * and once call by call on opaque operands. */
 #include "base/alloc.h"
 #include "base/test.h"
-#include "ir/fuzz_test.h"
 #include "ir/emit.h"
-#include "ir/graph_private.h"
-#include "ir/interp_test.h"
+#include "ir/eval_test.h"
+#include "ir/fuzz_test.h"
 
 static const tpu_target target = {.platform = TPU_TARGET_CPU};
-
-/* Integer dot_general, which interp_test.h does not know. */
-static void eval_dot(interp *in, const tpu_node *node) {
-  const interp_value *x = &in->values[node->operands[0].id], *y = &in->values[node->operands[1].id];
-  interp_value *out = &in->values[node->first_result];
-  tpu_dot_dims d = tpu_attrs_dot(tpu_node_attrs(node));
-  out->type = tpu_graph_type(in->graph, (tpu_val){node->first_result});
-  out->data = tpu_arena_calloc(in->arena, 1, interp_bytes(out->type) + 16);
-  int64_t sizes[TPU_MAX_RANK];
-  for (int i = 0; i < d.n_contract; i++) sizes[i] = x->type.dims[d.lhs_contract[i]];
-  tpu_type inner = {TPU_I64, d.n_contract, sizes};
-  for (int64_t e = 0; e < tpu_type_numel(out->type); e++) {
-    int64_t at[TPU_MAX_RANK], xa[TPU_MAX_RANK], ya[TPU_MAX_RANK], ka[TPU_MAX_RANK], sum = 0;
-    bool xt[TPU_MAX_RANK] = {false}, yt[TPU_MAX_RANK] = {false};
-    interp_unravel(out->type, e, at);
-    int next = d.n_batch;
-    for (int i = 0; i < d.n_batch; i++) {
-      xa[d.lhs_batch[i]] = ya[d.rhs_batch[i]] = at[i];
-      xt[d.lhs_batch[i]] = yt[d.rhs_batch[i]] = true;
-    }
-    for (int i = 0; i < d.n_contract; i++) xt[d.lhs_contract[i]] = yt[d.rhs_contract[i]] = true;
-    for (int i = 0; i < x->type.rank; i++)
-      if (!xt[i]) xa[i] = at[next++];
-    for (int i = 0; i < y->type.rank; i++)
-      if (!yt[i]) ya[i] = at[next++];
-    for (int64_t k = 0; k < tpu_type_numel(inner); k++) {
-      interp_unravel(inner, k, ka);
-      for (int i = 0; i < d.n_contract; i++) xa[d.lhs_contract[i]] = ya[d.rhs_contract[i]] = ka[i];
-      sum = (int64_t)((uint64_t)sum + (uint64_t)interp_get(x, interp_ravel(x->type, xa)) *
-                                          (uint64_t)interp_get(y, interp_ravel(y->type, ya)));
-    }
-    interp_put(out, e, sum);
-  }
-}
-
-static bool eval(interp *in) {
-  (void)interp_run; /* its loop knows no dot_general */
-  uint32_t n = tpu_graph_node_count(in->graph);
-  in->values = tpu_arena_calloc(in->arena, in->graph->n_values, sizeof *in->values);
-  in->refused = NULL;
-  for (uint32_t i = 0; i < n && !in->refused; i++) {
-    const tpu_node *node = tpu_graph_node(in->graph, i);
-    if (node->op == TPU_HLO_DOT_GENERAL) eval_dot(in, node);
-    else interp_node(in, node);
-  }
-  return !in->refused;
-}
 
 /* One step on opaque operands: a graph of its own. */
 static bool eval_step(const fuzz_step *s, tpu_arena *arena, const interp_value *const *operands, interp_value *out) {
@@ -72,7 +24,7 @@ static bool eval_step(const fuzz_step *s, tpu_arena *arena, const interp_value *
   tpu_val result = plain ? fuzz_apply_plain(&b, s, x) : fuzz_apply(&b, s, x);
   tpu_status status = tpu_build_status(&b);
   interp in = {.graph = g, .arena = arena, .params = data};
-  bool ok = !status && eval(&in);
+  bool ok = !status && fuzz_eval(&in);
   if (ok) {
     *out = in.values[result.id];
     out->type.dims = tpu_arena_copy(arena, out->type.dims, sizeof *out->type.dims * (size_t)out->type.rank);
@@ -130,7 +82,7 @@ static bool run_sequence(uint64_t seed, int64_t *out_nodes, int64_t *out_calls) 
   if (!status) status = tpu_graph_verify(g);
   if (status) fprintf(stderr, "%s\n", tpu_status_message(status));
   interp in = {.graph = g, .arena = &arena, .params = params};
-  ok = ok && !status && eval(&in);
+  ok = ok && !status && fuzz_eval(&in);
   if (in.refused) fprintf(stderr, "%s is not known to the evaluator\n", in.refused);
   for (int i = 0; i < n && ok; i++) {
     ok = memcmp(in.values[pool[i].id].data, reference[i].data, interp_bytes(types[i])) == 0;

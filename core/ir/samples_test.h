@@ -419,7 +419,7 @@ static void sample_RANDOM_BITS(sample *s) {
 }
 
 /* Builds the program of `op` in `graph` and sets its outputs. */
-static tpu_status sample_build(tpu_graph *graph, const tpu_target *target, tpu_hlo op) {
+static inline tpu_status sample_build(tpu_graph *graph, const tpu_target *target, tpu_hlo op) {
   static void (*const makers[TPU_HLO_COUNT])(sample *) = {
 #define MAKER(name) [TPU_HLO_##name] = sample_##name
       MAKER(PARAM), MAKER(SLOT), MAKER(CONSTANT), MAKER(IOTA), MAKER(COMPLEX), MAKER(CLAMP), MAKER(COMPARE), MAKER(CONVERT),
