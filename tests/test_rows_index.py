@@ -175,7 +175,9 @@ def test_outside_is_safe():
 # ------------------------------------------------------------------------------------------------ along one dim
 
 
-@pytest.mark.parametrize("index", [L(0, 2, 1), L(3), L(1, 1, dtype=I32), torch.tensor(2), torch.zeros(0, dtype=torch.int64)])
+@pytest.mark.parametrize(
+    "index", [L(0, 2, 1), L(3), L(1, 1, dtype=I32), torch.tensor(2), torch.zeros(0, dtype=torch.int64)]
+)
 def test_index_select(index):
     for x in (X, P):
         check("index_select", x, 1, index)
@@ -327,7 +329,9 @@ def test_gather_more():
 
 def unique(dim, index):
     """An index without repeated positions along dim, where it can be."""
-    return torch.argsort(torch.rand(X.shape, generator=torch.Generator().manual_seed(5)), dim=dim)[: index.shape[0], : index.shape[1], : index.shape[2]]
+    return torch.argsort(torch.rand(X.shape, generator=torch.Generator().manual_seed(5)), dim=dim)[
+        : index.shape[0], : index.shape[1], : index.shape[2]
+    ]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -374,7 +378,9 @@ def test_scatter_reduce(reduce, include_self):
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool):
         src = make(5, 6, 3, dtype=dtype, seed=2)
         if dtype != torch.bool or reduce != "mean":
-            check_sum("scatter_reduce.two", make(5, 4, 3, dtype=dtype), 1, along(1), src, reduce, include_self=include_self)
+            check_sum(
+                "scatter_reduce.two", make(5, 4, 3, dtype=dtype), 1, along(1), src, reduce, include_self=include_self
+            )
     check("scatter_reduce.two", P, 0, along(0), make(6, 4, 3), reduce, **kwargs)
     check("scatter_reduce.two", P, 1, ints(5, 2, 1, high=4).expand(5, 2, 3), make(5, 2, 3), reduce, **kwargs)
     special = torch.tensor([[nan, 1.0, inf], [2.0, -inf, nan]])
@@ -470,7 +476,9 @@ def test_embedding_backward(platform):
             for padding, by_frequency in ((-1, False), (3, False), (-1, True), (3, True)):
                 grad = make(4, 6, 5, dtype=dtype)
                 # CPU accumulates 16-bit floats in their own precision
-                want = [expected("embedding_dense_backward", grad.double(), index, 7, padding, by_frequency)[0].to(dtype)]
+                want = [
+                    expected("embedding_dense_backward", grad.double(), index, 7, padding, by_frequency)[0].to(dtype)
+                ]
                 tight = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else {}
                 check("embedding_dense_backward", grad, index, 7, padding, by_frequency, want=want, **tight)
         check("embedding_dense_backward", make(3, 5), ints(3, high=7, dtype=I32), 7, -1, False)
@@ -531,7 +539,11 @@ def test_embedding_bag(mode, padding, include_last, platform):
                     ref = ref / torch.bincount(index, minlength=5)[:, None]
                 with lowered_for(platform):
                     a = run("_embedding_bag_backward", grad, index, offsets, *got[1:], *tail, False, weights, padding)
-                    b = run("_embedding_bag_dense_backward", grad, index, *got[1:], *tail, weights, padding) if first else a
+                    b = (
+                        run("_embedding_bag_dense_backward", grad, index, *got[1:], *tail, weights, padding)
+                        if first
+                        else a
+                    )
                 torch.testing.assert_close(a, ref, rtol=1e-5, atol=1e-5)
                 assert torch.equal(a, b)
             if weights is not None:
@@ -620,7 +632,9 @@ def test_grid_sampler_2d(mode, padding, align):
         if mask == [True, False] or mode == 0:
             want = list(torch.ops.aten.grid_sampler_2d_backward(grad, x, grid, mode, padding, align, mask))
             want = [w if m else None for w, m in zip(want, mask)]
-            check("grid_sampler_2d_backward", grad, x, grid, mode, padding, align, mask, want=want, rtol=1e-3, atol=1e-4)
+            check(
+                "grid_sampler_2d_backward", grad, x, grid, mode, padding, align, mask, want=want, rtol=1e-3, atol=1e-4
+            )
     check("grid_sampler_2d_backward", grad, x, grid, mode, padding, align, [True, True], rtol=1e-3, atol=1e-4)
     check("grid_sampler_2d", make(1, 1, 1, 1), grid_for(1, 2, 2, 2), mode, padding, align, **tight)
 

@@ -309,10 +309,11 @@ tpu_val index_rank_true(tpu_build *b, tpu_val mask) {
 }
 
 tpu_val index_count_ends(tpu_build *b, tpu_val ends, int64_t n) {
-  enum { MOST = 1 << 21 }; /* comparisons; a fused compare and sum of 2 M takes 0.3 ms on one CPU core */
+  /* On the CPU 512 x 128 comparisons take 30 us, marking the ends and a scan 10. */
+  int64_t most = b->target->platform == TPU_TARGET_CPU ? 1 << 12 : 1 << 21;
   int64_t m = tpu_numel_of(b, ends), dims[2] = {n, m}, axis = 1, to_row = 1;
   if (n == 0 || m == 0) return tpu_full(b, TPU_I32, 1, &n, 0);
-  if (n <= MOST / m) {
+  if (n <= most / m) {
     tpu_val end = tpu_broadcast_in_dim(b, ends, 2, dims, &to_row);
     tpu_val passed = tpu_compare(b, TPU_LE, end, tpu_iota(b, tpu_dtype_of(b, ends), 2, dims, 0));
     return tpu_reduce(b, TPU_MONOID_ADD, tpu_convert(b, passed, TPU_I32), tpu_scalar_i(b, TPU_I32, 0), 1, &axis);

@@ -136,6 +136,12 @@ void lower_sort(tpu_build *b, const tpu_args *a, tpu_outs *o) { sort_row(b, a, o
 /* sort.stable(self, *, stable, dim=-1, descending=False) */
 void lower_sort_stable(tpu_build *b, const tpu_args *a, tpu_outs *o) { sort_row(b, a, o, 2, 3); }
 
+/* XLA:CPU's top-k of float32[64, 1000] takes 0.14 ms for k 10, 1.1 for 100, 2.2 for 250; the sort 1.2. It knows no 8-byte types. */
+static bool sorts_instead(const tpu_build *b, tpu_dtype dtype, int64_t k, int64_t size) {
+  if (b->target->platform == TPU_TARGET_CPU && tpu_dtype_bytes(dtype) == 8) return true;
+  return k > size / 10;
+}
+
 /* topk(self, k, dim=-1, largest=True, sorted=True); always sorted, equal values by position */
 void lower_topk(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0);
@@ -164,7 +170,7 @@ void lower_topk(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     for (int d = 0; d < type.rank; d++) dims[d] = d == dim ? k : type.dims[d];
     found[0] = tpu_full(b, type.dtype, type.rank, dims, 0);
     found[1] = tpu_full(b, TPU_I64, type.rank, dims, 0);
-  } else if (k > size / 4) {
+  } else if (sorts_instead(b, type.dtype, k, size)) {
     sort_dim(b, x, dim, largest, found);
     for (int i = 0; i < 2; i++) found[i] = tpu_slice_dim(b, found[i], dim, 0, k, 1);
   } else {
