@@ -57,8 +57,7 @@ static inline int64_t tpu_node_attr(const tpu_node *node, uint32_t i) { return t
 /* Views into a node's attributes; the arrays live as long as the graph. */
 typedef struct tpu_conv_view {
   int spatial;
-  const int64_t *strides, *pad_lo, *pad_hi, *lhs_dilation, *rhs_dilation, *reversal, *lhs_spatial, *rhs_spatial,
-      *out_spatial;
+  const int64_t *strides, *pad_lo, *pad_hi, *lhs_dilation, *rhs_dilation, *reversal, *lhs_spatial, *rhs_spatial, *out_spatial;
 } tpu_conv_view;
 tpu_dot_dims tpu_attrs_dot(const tpu_attrs *attrs);
 tpu_conv_view tpu_attrs_conv(const tpu_attrs *attrs);

@@ -78,8 +78,10 @@ static uint32_t spec_tag(const tpu_node_spec *spec, tpu_type type) {
   const tpu_attrs *a = spec->attrs;
   if (a) {
     for (uint32_t i = 0; i < a->n; i++) h = mix(h, (uint64_t)a->v[i]);
-    if (a->bytes && a->bytes <= 8) h = mix(h, tpu_number_bits(a->data, (int)a->bytes));
-    else if (a->bytes) h = mix(h, tpu_hash_bytes((tpu_hash){0, 0}, a->data, a->bytes).lo);
+    if (a->bytes && a->bytes <= 8)
+      h = mix(h, tpu_number_bits(a->data, (int)a->bytes));
+    else if (a->bytes)
+      h = mix(h, tpu_hash_bytes((tpu_hash){0, 0}, a->data, a->bytes).lo);
   }
   if (tpu_hlo_info_get(spec->op)->rule == TPU_RULE_NODE) {
     h = mix(h, (uint64_t)type.dtype);
@@ -259,15 +261,11 @@ bool tpu_build_node(tpu_build *b, const tpu_node_spec *spec, tpu_val *out) {
   return true;
 }
 
-tpu_val tpu_build_simple(tpu_build *b, tpu_hlo op, uint32_t n_operands, const tpu_val *operands, const int64_t *v,
-                         uint32_t n, const tpu_type *type) {
+tpu_val tpu_build_simple(tpu_build *b, tpu_hlo op, uint32_t n_operands, const tpu_val *operands, const int64_t *v, uint32_t n,
+                         const tpu_type *type) {
   tpu_attrs attrs = {.n = n, .v = v};
-  tpu_node_spec spec = {.op = op,
-                        .n_operands = n_operands,
-                        .n_results = 1,
-                        .operands = operands,
-                        .attrs = n ? &attrs : NULL,
-                        .types = type};
+  tpu_node_spec spec = {
+      .op = op, .n_operands = n_operands, .n_results = 1, .operands = operands, .attrs = n ? &attrs : NULL, .types = type};
   tpu_val out;
   (void)tpu_build_node(b, &spec, &out);
   return out;

@@ -5,8 +5,10 @@
 #include "ir/number.h"
 
 void tpu_numbers_put(tpu_numbers *a, int64_t v) {
-  if (a->n < TPU_NUMBERS) a->v[a->n++] = v;
-  else a->overflow = true;
+  if (a->n < TPU_NUMBERS)
+    a->v[a->n++] = v;
+  else
+    a->overflow = true;
 }
 
 void tpu_numbers_put_n(tpu_numbers *a, int n, const int64_t *v, int64_t otherwise) {
@@ -50,7 +52,8 @@ bool tpu_monoid_region(tpu_build *b, tpu_monoid op, tpu_dtype dtype, tpu_region 
   tpu_block block;
   tpu_type types[2] = {{.dtype = dtype}, {.dtype = dtype}};
   if (!tpu_block_begin(b, &block, true, 2, types)) return false;
-  tpu_val result = op == TPU_MONOID_ASSIGN ? block.params[1] : tpu_binary(b, tpu_monoid_hlo(op), block.params[0], block.params[1]);
+  tpu_val result =
+      op == TPU_MONOID_ASSIGN ? block.params[1] : tpu_binary(b, tpu_monoid_hlo(op), block.params[0], block.params[1]);
   return tpu_block_end(b, &block, 1, &result, out);
 }
 
@@ -277,7 +280,8 @@ static void reduction_n(tpu_build *b, tpu_hlo op, int n, const tpu_val *xs, cons
   for (int i = 0; i < n; i++) out[i] = TPU_POISON;
   if (b->status) return;
   if (n < 1 || n > MAX_OPERANDS) {
-    (void)tpu_fail(b, TPU_INVALID_ARGUMENT, "%s: %d operands; 1 to %d are supported", tpu_hlo_info_get(op)->name, n, MAX_OPERANDS);
+    (void)tpu_fail(b, TPU_INVALID_ARGUMENT, "%s: %d operands; 1 to %d are supported", tpu_hlo_info_get(op)->name, n,
+                   MAX_OPERANDS);
     return;
   }
   tpu_val operands[2 * MAX_OPERANDS], returns[MAX_OPERANDS] = {{0}};

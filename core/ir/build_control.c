@@ -111,7 +111,9 @@ void tpu_if(tpu_build *b, tpu_val pred, int n, void (*on_true)(tpu_build *b, tpu
 }
 
 void tpu_barrier(tpu_build *b, int n, const tpu_val *xs, tpu_val *out) {
-  if (n > 0) (void)tpu_build_with(b, TPU_HLO_OPTIMIZATION_BARRIER, (uint32_t)n, xs, &(tpu_numbers){.n = 0}, 0, NULL, (uint32_t)n, NULL, out);
+  if (n > 0)
+    (void)tpu_build_with(b, TPU_HLO_OPTIMIZATION_BARRIER, (uint32_t)n, xs, &(tpu_numbers){.n = 0}, 0, NULL, (uint32_t)n, NULL,
+                         out);
 }
 
 void tpu_custom_call(tpu_build *b, const char *target, const char *backend_config, int n, const tpu_val *xs, int n_results,

@@ -69,8 +69,10 @@ tpu_val tpu_transpose(tpu_build *b, tpu_val x, const int64_t *perm) {
 static bool only_inserts_ones(tpu_type inner, int rank, const int64_t *dims, int64_t *out_place) {
   int at = 0;
   for (int i = 0; i < rank; i++) {
-    if (at < inner.rank && dims[i] == inner.dims[at]) out_place[at++] = i;
-    else if (dims[i] != 1) return false;
+    if (at < inner.rank && dims[i] == inner.dims[at])
+      out_place[at++] = i;
+    else if (dims[i] != 1)
+      return false;
   }
   return at == inner.rank;
 }
@@ -109,8 +111,7 @@ tpu_val tpu_broadcast_in_dim(tpu_build *b, tpu_val x, int rank, const int64_t *d
 tpu_val tpu_broadcast_to(tpu_build *b, tpu_val x, int rank, const int64_t *dims) {
   if (b->status || !x.id || bad_rank(b, "broadcast_to", rank)) return TPU_POISON;
   int have = tpu_rank_of(b, x);
-  if (have > rank)
-    return tpu_fail(b, TPU_INVALID_ARGUMENT, "broadcast_to: %d dimensions do not fit %d", have, rank);
+  if (have > rank) return tpu_fail(b, TPU_INVALID_ARGUMENT, "broadcast_to: %d dimensions do not fit %d", have, rank);
   int64_t map[TPU_MAX_RANK];
   for (int i = 0; i < have; i++) map[i] = rank - have + i;
   return tpu_broadcast_in_dim(b, x, rank, dims, map);

@@ -79,12 +79,12 @@ TEST(types) {
 }
 
 /* The first failure stays, what follows is poison, and the message says what was wrong. */
-#define FAILS(expr, code, text)                                  \
-  do {                                                           \
-    tpu_val fails_ = (expr);                                     \
-    CHECK_INT(fails_.id, 0);                                     \
-    CHECK_INT(tpu_add(b, x, x).id, 0);                           \
-    CHECK_ERROR(tpu_build_status(b), code, text);                \
+#define FAILS(expr, code, text)                   \
+  do {                                            \
+    tpu_val fails_ = (expr);                      \
+    CHECK_INT(fails_.id, 0);                      \
+    CHECK_INT(tpu_add(b, x, x).id, 0);            \
+    CHECK_ERROR(tpu_build_status(b), code, text); \
   } while (0)
 
 TEST(errors) {
@@ -101,7 +101,8 @@ TEST(errors) {
   FAILS(tpu_matmul(b, x, x), TPU_INVALID_ARGUMENT, "dot_general: contracting dims 4 and 3 differ");
   FAILS(tpu_select(b, x, x, x), TPU_INVALID_ARGUMENT, "select: predicate f32[3,4] does not fit f32[3,4]");
   FAILS(tpu_reduce(b, TPU_MONOID_ADD, x, i, 1, DIMS(0)), TPU_INVALID_ARGUMENT, "reduce: initial value i32[] for f32[3,4]");
-  FAILS(tpu_reduce(b, TPU_MONOID_ADD, x, tpu_scalar(b, TPU_F32, 0), 1, DIMS(2)), TPU_INVALID_ARGUMENT, "axis 2 is not a dimension of rank 2");
+  FAILS(tpu_reduce(b, TPU_MONOID_ADD, x, tpu_scalar(b, TPU_F32, 0), 1, DIMS(2)), TPU_INVALID_ARGUMENT,
+        "axis 2 is not a dimension of rank 2");
   FAILS(tpu_lowest(b, TPU_C64), TPU_INVALID_ARGUMENT, "complex numbers have no order");
   FAILS(tpu_full(b, TPU_F32, 2, DIMS(INT64_MAX, INT64_MAX), 1), TPU_INVALID_ARGUMENT, "Storage size calculation overflowed");
   FAILS(tpu_param(b, TPU_F32, 65, NULL), TPU_INVALID_ARGUMENT, "at most 64 are supported");
@@ -235,7 +236,8 @@ TEST(contraction_folds) {
   SAME(operand_of(&f, operand_of(&f, y, 1), 0), w);
   /* Free dims that would change their order stay transposed. */
   tpu_val u = param(&f, TPU_F32, 3, DIMS(2, 3, 8));
-  y = tpu_dot_general(b, tpu_transpose(b, u, DIMS(1, 0, 2)), w, &(tpu_dot_dims){0, 1, NULL, NULL, DIMS(2), DIMS(1)}, TPU_DTYPE_NONE);
+  y = tpu_dot_general(b, tpu_transpose(b, u, DIMS(1, 0, 2)), w, &(tpu_dot_dims){0, 1, NULL, NULL, DIMS(2), DIMS(1)},
+                      TPU_DTYPE_NONE);
   CHECK(op_of(&f, operand_of(&f, y, 0)) == TPU_HLO_TRANSPOSE);
   /* Attention: [B, S, H, D] -> [B*H, S, D] on both sides. */
   tpu_val q = param(&f, TPU_F32, 4, DIMS(2, 5, 3, 8)), k = param(&f, TPU_F32, 4, DIMS(2, 7, 3, 8));
@@ -249,9 +251,17 @@ TEST(contraction_folds) {
   CHECK(is_type(&f, dot, TPU_F32, 4, DIMS(2, 3, 5, 7)));
   /* A kernel kept as HWIO and an image as NHWC. */
   tpu_val image = param(&f, TPU_F32, 4, DIMS(2, 9, 9, 4)), kernel = param(&f, TPU_F32, 4, DIMS(3, 3, 4, 6));
-  tpu_conv_dims d = {.spatial = 2, .rhs_in = 1, .lhs_feature = 1, .out_feature = 1, .feature_groups = 1, .batch_groups = 1,
-                     .lhs_spatial = DIMS(2, 3), .rhs_spatial = DIMS(2, 3), .out_spatial = DIMS(2, 3)};
-  y = tpu_convolution(b, tpu_transpose(b, image, DIMS(0, 3, 1, 2)), tpu_transpose(b, kernel, DIMS(3, 2, 0, 1)), &d, TPU_DTYPE_NONE);
+  tpu_conv_dims d = {.spatial = 2,
+                     .rhs_in = 1,
+                     .lhs_feature = 1,
+                     .out_feature = 1,
+                     .feature_groups = 1,
+                     .batch_groups = 1,
+                     .lhs_spatial = DIMS(2, 3),
+                     .rhs_spatial = DIMS(2, 3),
+                     .out_spatial = DIMS(2, 3)};
+  y = tpu_convolution(b, tpu_transpose(b, image, DIMS(0, 3, 1, 2)), tpu_transpose(b, kernel, DIMS(3, 2, 0, 1)), &d,
+                      TPU_DTYPE_NONE);
   CHECK(is_type(&f, y, TPU_F32, 4, DIMS(2, 6, 7, 7)));
   SAME(operand_of(&f, y, 0), image);
   SAME(operand_of(&f, y, 1), kernel);

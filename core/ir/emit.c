@@ -245,8 +245,8 @@ static tpu_status collect_inputs(tpu_graph *g, tpu_module *m) {
     if (!tpu_node_is_live(g, node)) continue;
     if (node->op == TPU_HLO_PARAM) params[m->n_params++] = (uint32_t)tpu_node_attr(node, 0);
     if (node->op == TPU_HLO_SLOT)
-      slots[m->n_slots++] = (tpu_slot_use){.index = (uint32_t)tpu_node_attr(node, 0),
-                                           .dtype = tpu_value_at(g, node->first_result)->type.dtype};
+      slots[m->n_slots++] =
+          (tpu_slot_use){.index = (uint32_t)tpu_node_attr(node, 0), .dtype = tpu_value_at(g, node->first_result)->type.dtype};
   }
   if (n_slots > 1) qsort(slots, n_slots, sizeof *slots, compare_slots);
   for (uint32_t i = 0; i < n_slots; i++) {
@@ -275,8 +275,9 @@ static uint32_t put_element(emitter *e, const tpu_module *m, tpu_pack pack, uint
     put_number(e, number);
     EMIT(s, " = \"stablehlo.slice\"(");
     put_number(e, argument);
-    tpu_strbuf_printf(s, ") {start_indices = array<i64: %" PRIu32 ">, limit_indices = array<i64: %" PRIu32 ">, strides = array<i64: 1>} : (",
-                      at, at + 1);
+    tpu_strbuf_printf(
+        s, ") {start_indices = array<i64: %" PRIu32 ">, limit_indices = array<i64: %" PRIu32 ">, strides = array<i64: 1>} : (",
+        at, at + 1);
     tpu_emit_type(s, whole);
     EMIT(s, ") -> ");
     tpu_emit_type(s, element);
@@ -321,9 +322,10 @@ static uint32_t put_slot(emitter *e, const tpu_module *m, const tpu_slot_use *us
   switch (tpu_dtype_kind(use->dtype)) {
     case TPU_KIND_BOOL:
       parts[1] = put_scalar_constant(e, "0", word_type);
-      return put_line(e, "compare", 2, parts,
-                      " {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type UNSIGNED>}",
-                      word_type, type);
+      return put_line(
+          e, "compare", 2, parts,
+          " {comparison_direction = #stablehlo<comparison_direction NE>, compare_type = #stablehlo<comparison_type UNSIGNED>}",
+          word_type, type);
     case TPU_KIND_UINT:
       if (n == 2) return put_wide(e, parts, type);
       return use->dtype == TPU_U32 ? parts[0] : put_line(e, "convert", 1, parts, "", word_type, type);
@@ -409,8 +411,8 @@ static bool name_ok(const char *name) {
   return *name && (*name < '0' || *name > '9') && strspn(name, legal) == strlen(name);
 }
 
-tpu_status tpu_graph_emit(tpu_graph *g, const tpu_target *target, const char *name, const tpu_alias *aliases,
-                          uint32_t n_aliases, tpu_strbuf *s, tpu_module *out_module) {
+tpu_status tpu_graph_emit(tpu_graph *g, const tpu_target *target, const char *name, const tpu_alias *aliases, uint32_t n_aliases,
+                          tpu_strbuf *s, tpu_module *out_module) {
   (void)target; /* nodes already carry what depends on it */
   if (!name_ok(name)) return tpu_error(TPU_INVALID_ARGUMENT, "emit: \"%s\" is no module name", name);
   emitter e = {.graph = g, .out = s};

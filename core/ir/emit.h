@@ -33,7 +33,7 @@ typedef struct tpu_alias {
 } tpu_alias;
 
 /* Emits `func.func public @main` of a module named `name` (letters, digits, _). Params that nothing uses are no arguments. An alias of
- * an unused param is ignored. The graph must be expanded. Nodes get locations from their scope if `scopes` != NULL. */
+ * an unused param is ignored. The graph must be expanded. */
 tpu_status tpu_graph_emit(tpu_graph *graph, const tpu_target *target, const char *name, const tpu_alias *aliases,
                           uint32_t n_aliases, tpu_strbuf *out_text, tpu_module *out_module) TPU_MUST_USE;
 

@@ -43,8 +43,10 @@ static void put_float(tpu_strbuf *s, tpu_dtype t, const void *element) {
 static void put_element(tpu_strbuf *s, tpu_dtype t, const void *element) {
   switch (tpu_dtype_kind(t)) {
     case TPU_KIND_BOOL:
-      if (tpu_number_to_int(t, element)) EMIT(s, "true");
-      else EMIT(s, "false");
+      if (tpu_number_to_int(t, element))
+        EMIT(s, "true");
+      else
+        EMIT(s, "false");
       return;
     case TPU_KIND_INT: tpu_strbuf_put_i64(s, tpu_number_to_int(t, element)); return;
     case TPU_KIND_UINT: tpu_strbuf_put_u64(s, (uint64_t)tpu_number_to_int(t, element)); return;
@@ -142,8 +144,10 @@ static void put_int(tpu_strbuf *s, const char *name, int64_t v, const char *type
 
 static void put_bool(tpu_strbuf *s, const char *name, int64_t v) {
   tpu_strbuf_put(s, name);
-  if (v) EMIT(s, " = true");
-  else EMIT(s, " = false");
+  if (v)
+    EMIT(s, " = true");
+  else
+    EMIT(s, " = false");
 }
 
 static void put_enum(tpu_strbuf *s, const char *name, const char *type, const char *value) {
@@ -188,7 +192,7 @@ static void put_compare(tpu_strbuf *s, tpu_dtype t, const int64_t *v) {
   tpu_kind kind = tpu_dtype_kind(t);
   EMIT(s, ", ");
   put_enum(s, "compare_type", "comparison_type",
-           v[1]                                                ? "TOTALORDER"
+           v[1]                                                 ? "TOTALORDER"
            : kind == TPU_KIND_FLOAT || kind == TPU_KIND_COMPLEX ? "FLOAT"
            : kind == TPU_KIND_INT                               ? "SIGNED"
                                                                 : "UNSIGNED");
@@ -216,8 +220,10 @@ static void put_layout(tpu_strbuf *s, int spatial, char first, int64_t first_dim
   EMIT(s, "[");
   for (int i = 0; i < spatial + 2; i++) {
     if (i) EMIT(s, ", ");
-    if (i == first_dim) tpu_strbuf_put_n(s, &first, 1);
-    else if (i == second_dim) tpu_strbuf_put_n(s, &second, 1);
+    if (i == first_dim)
+      tpu_strbuf_put_n(s, &first, 1);
+    else if (i == second_dim)
+      tpu_strbuf_put_n(s, &second, 1);
     else
       for (int k = 0; k < spatial; k++)
         if (dims[k] == i) tpu_strbuf_put_i64(s, k);
@@ -323,8 +329,10 @@ static void put_string(tpu_strbuf *s, const char *name, const char *text, int64_
   EMIT(s, " = \"");
   for (int64_t i = 0; i < n; i++) {
     unsigned char c = (unsigned char)text[i];
-    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\') tpu_strbuf_printf(s, "\\%02X", c);
-    else tpu_strbuf_put_n(s, text + i, 1);
+    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+      tpu_strbuf_printf(s, "\\%02X", c);
+    else
+      tpu_strbuf_put_n(s, text + i, 1);
   }
   EMIT(s, "\"");
 }

@@ -75,8 +75,8 @@ TEST(params_and_aliases) {
 
 TEST(slots) {
   fixture f = begin();
-  tpu_val out[] = {tpu_slot(&f.b, 5, TPU_I64), tpu_slot(&f.b, 2, TPU_F64), tpu_slot(&f.b, 2, TPU_F32), tpu_slot(&f.b, 7, TPU_C128),
-                   tpu_slot(&f.b, 0, TPU_BOOL)};
+  tpu_val out[] = {tpu_slot(&f.b, 5, TPU_I64), tpu_slot(&f.b, 2, TPU_F64), tpu_slot(&f.b, 2, TPU_F32),
+                   tpu_slot(&f.b, 7, TPU_C128), tpu_slot(&f.b, 0, TPU_BOOL)};
   (void)tpu_slot(&f.b, 1, TPU_I32); /* unused: takes no room */
   CHECK_OK(emit(&f, 5, out, 0, NULL));
   CHECK_INT(f.m.n_slots, 5);
@@ -163,8 +163,10 @@ TEST(precision_follows_target) {
     tpu_val x = tpu_param(&f.b, TPU_F32, 2, DIMS(4, 4)), h = tpu_param(&f.b, TPU_BF16, 2, DIMS(4, 4));
     tpu_val out[2] = {tpu_matmul(&f.b, x, x), tpu_matmul(&f.b, h, h)};
     CHECK_OK(emit(&f, 2, out, 0, NULL));
-    if (texts[i]) HAS(texts[i]);
-    else HAS_NOT("precision_config");
+    if (texts[i])
+      HAS(texts[i]);
+    else
+      HAS_NOT("precision_config");
     hashes[i] = tpu_graph_hash(f.g);
     end(&f);
   }

@@ -32,8 +32,8 @@ static void fuzz_eval_dot(interp *in, const tpu_node *node) {
     for (int64_t k = 0; k < tpu_type_numel(inner); k++) {
       interp_unravel(inner, k, ka);
       for (int i = 0; i < d.n_contract; i++) xa[d.lhs_contract[i]] = ya[d.rhs_contract[i]] = ka[i];
-      sum = (int64_t)((uint64_t)sum + (uint64_t)interp_get(x, interp_ravel(x->type, xa)) *
-                                          (uint64_t)interp_get(y, interp_ravel(y->type, ya)));
+      sum = (int64_t)((uint64_t)sum +
+                      (uint64_t)interp_get(x, interp_ravel(x->type, xa)) * (uint64_t)interp_get(y, interp_ravel(y->type, ya)));
     }
     interp_put(out, e, sum);
   }
@@ -46,8 +46,10 @@ static bool fuzz_eval(interp *in) {
   in->refused = NULL;
   for (uint32_t i = 0; i < n && !in->refused; i++) {
     const tpu_node *node = tpu_graph_node(in->graph, i);
-    if (node->op == TPU_HLO_DOT_GENERAL) fuzz_eval_dot(in, node);
-    else interp_node(in, node);
+    if (node->op == TPU_HLO_DOT_GENERAL)
+      fuzz_eval_dot(in, node);
+    else
+      interp_node(in, node);
   }
   return !in->refused;
 }

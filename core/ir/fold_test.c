@@ -1,5 +1,5 @@
-/* What the builder folds means the same as what it was given: random sequences of calls, evaluated once as the graph that comes out
- * and once call by call on opaque operands. */
+/* What the builder folds means the same as what it was given: random sequences of calls, evaluated once as the graph that comes
+ * out and once call by call on opaque operands. */
 #include "base/alloc.h"
 #include "base/test.h"
 #include "ir/emit.h"

@@ -11,8 +11,23 @@
 enum { FUZZ_RANK = 4, FUZZ_NUMEL = 400, FUZZ_POOL = 64 };
 
 typedef enum fuzz_kind {
-  FUZZ_PARAM, FUZZ_FULL, FUZZ_RESHAPE, FUZZ_TRANSPOSE, FUZZ_BROADCAST, FUZZ_SLICE, FUZZ_PAD, FUZZ_CONCAT, FUZZ_REVERSE,
-  FUZZ_BINARY, FUZZ_UNARY, FUZZ_CONVERT, FUZZ_SELECT, FUZZ_DYNAMIC_SLICE, FUZZ_UPDATE, FUZZ_DOT, FUZZ_KINDS
+  FUZZ_PARAM,
+  FUZZ_FULL,
+  FUZZ_RESHAPE,
+  FUZZ_TRANSPOSE,
+  FUZZ_BROADCAST,
+  FUZZ_SLICE,
+  FUZZ_PAD,
+  FUZZ_CONCAT,
+  FUZZ_REVERSE,
+  FUZZ_BINARY,
+  FUZZ_UNARY,
+  FUZZ_CONVERT,
+  FUZZ_SELECT,
+  FUZZ_DYNAMIC_SLICE,
+  FUZZ_UPDATE,
+  FUZZ_DOT,
+  FUZZ_KINDS
 } fuzz_kind;
 
 typedef struct fuzz_step {
@@ -207,9 +222,7 @@ static inline tpu_val fuzz_apply_plain(tpu_build *b, const fuzz_step *s, const t
     case FUZZ_BROADCAST: return tpu_build_simple(b, TPU_HLO_BROADCAST_IN_DIM, 1, x, s->b, rank, &asked);
     case FUZZ_SLICE: return tpu_build_simple(b, TPU_HLO_SLICE, 1, x, v, 3 * rank, NULL);
     case FUZZ_REVERSE: return s->rank ? tpu_build_simple(b, TPU_HLO_REVERSE, 1, x, s->a, (uint32_t)s->rank, NULL) : x[0];
-    case FUZZ_PAD:
-      in[1] = tpu_scalar_i(b, t.dtype, s->number);
-      return tpu_build_simple(b, TPU_HLO_PAD, 2, in, v, 3 * rank, NULL);
+    case FUZZ_PAD: in[1] = tpu_scalar_i(b, t.dtype, s->number); return tpu_build_simple(b, TPU_HLO_PAD, 2, in, v, 3 * rank, NULL);
     case FUZZ_BINARY:
       if (s->n_operands == 1) in[s->n_batch ? 0 : 1] = tpu_full_i(b, t.dtype, t.rank, t.dims, s->number);
       return tpu_build_simple(b, s->op, 2, in, NULL, 0, NULL);

@@ -6,8 +6,7 @@
 
 const tpu_hlo_info *tpu_hlo_info_get(tpu_hlo op) {
   static const tpu_hlo_info infos[TPU_HLO_COUNT] = {
-#define HLO(name, text, operands, results, rule) \
-  [TPU_HLO_##name] = {text[0] ? text : #name, operands, results, TPU_RULE_##rule},
+#define HLO(name, text, operands, results, rule) [TPU_HLO_##name] = {text[0] ? text : #name, operands, results, TPU_RULE_##rule},
 #include "ir/hlo.inc"
   };
   return &infos[op];

@@ -25,7 +25,7 @@ struct tpu_graph {
   tpu_node **nodes;
   tpu_value **values;
   uint32_t node_chunks, value_chunks, node_capacity, value_capacity; /* chunks made; entries of the directories */
-  uint32_t n_nodes, n_values; /* values count id 0 */
+  uint32_t n_nodes, n_values;                                        /* values count id 0 */
   uint32_t n_params, n_slots, n_blocks;
   const tpu_val *outputs;
   uint32_t n_outputs;
@@ -97,8 +97,8 @@ typedef struct tpu_node_spec {
 } tpu_node_spec;
 bool tpu_build_node(tpu_build *b, const tpu_node_spec *spec, tpu_val *out);
 /* One result; v, n: the attributes. */
-tpu_val tpu_build_simple(tpu_build *b, tpu_hlo op, uint32_t n_operands, const tpu_val *operands, const int64_t *v,
-                         uint32_t n, const tpu_type *type);
+tpu_val tpu_build_simple(tpu_build *b, tpu_hlo op, uint32_t n_operands, const tpu_val *operands, const int64_t *v, uint32_t n,
+                         const tpu_type *type);
 
 /* A splat constant of one element as host bytes. */
 tpu_val tpu_splat_element(tpu_build *b, tpu_dtype dtype, int rank, const int64_t *dims, const void *element);
@@ -110,10 +110,9 @@ void tpu_build_fail(tpu_build *b, tpu_status status);
 /* --- copying (build_copy.c) */
 
 /* Copies node `index` of src, with its regions, to the end of b's graph. map has an entry for each value id of src
- * (src->n_values of them, poison where unknown): operands are looked up in it, results are stored in it. `visit`, if not NULL, sees every node
- * inside regions first and says whether it has dealt with it (and stored its results). */
+ * (src->n_values of them, poison where unknown): operands are looked up in it, results are stored in it. `visit`, if not NULL,
+ * sees every node inside regions first and says whether it has dealt with it (and stored its results). */
 typedef bool (*tpu_copy_visit)(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, void *arg);
-void tpu_graph_copy_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, tpu_copy_visit visit,
-                         void *arg);
+void tpu_graph_copy_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, tpu_copy_visit visit, void *arg);
 
 #endif

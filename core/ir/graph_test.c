@@ -92,8 +92,8 @@ TEST(verify_finds) {
 
 typedef struct program {
   tpu_hash hash;
-  char *text;     /* with the params that the arguments stand for */
-  char *copied;   /* the same of a copy */
+  char *text;   /* with the params that the arguments stand for */
+  char *copied; /* the same of a copy */
 } program;
 
 static tpu_status print_program(tpu_graph *g, tpu_hash *out_hash, char **out_text) {
@@ -158,7 +158,8 @@ TEST(equal_hash_means_equal_text) {
   for (int i = 0; i < N; i++) {
     for (int k = 0; k < i; k++) {
       bool hash = tpu_hash_equal(programs[i].hash, programs[k].hash), text = strcmp(programs[i].text, programs[k].text) == 0;
-      if (hash != text) CHECK_FAIL("programs %d and %d: hashes %s\n%s%s", i, k, hash ? "equal" : "differ", programs[i].text, programs[k].text);
+      if (hash != text)
+        CHECK_FAIL("programs %d and %d: hashes %s\n%s%s", i, k, hash ? "equal" : "differ", programs[i].text, programs[k].text);
       same += text;
     }
   }

@@ -6,7 +6,7 @@
 /* The formats below 32 bits. */
 typedef struct small_float {
   int exponent_bits, mantissa_bits, bias;
-  bool infinite;    /* has infinities (IEEE); else overflow gives NaN */
+  bool infinite;     /* has infinities (IEEE); else overflow gives NaN */
   bool unsigned_nan; /* FNUZ: the bits of -0 are the only NaN, and there is no -0 */
 } small_float;
 
@@ -52,10 +52,14 @@ static double small_decode(small_float f, uint32_t bits) {
   uint32_t body = bits & (sign_bit - 1), ones = (1u << f.exponent_bits) - 1;
   uint32_t e = body >> f.mantissa_bits, m = body & ((1u << f.mantissa_bits) - 1);
   double a;
-  if (f.infinite && e == ones) a = m ? (double)NAN : (double)INFINITY;
-  else if (!f.infinite && !f.unsigned_nan && body == sign_bit - 1) a = (double)NAN;
-  else if (e == 0) a = ldexp(m, 1 - f.bias - f.mantissa_bits);
-  else a = ldexp(m + (1u << f.mantissa_bits), (int)e - f.bias - f.mantissa_bits);
+  if (f.infinite && e == ones)
+    a = m ? (double)NAN : (double)INFINITY;
+  else if (!f.infinite && !f.unsigned_nan && body == sign_bit - 1)
+    a = (double)NAN;
+  else if (e == 0)
+    a = ldexp(m, 1 - f.bias - f.mantissa_bits);
+  else
+    a = ldexp(m + (1u << f.mantissa_bits), (int)e - f.bias - f.mantissa_bits);
   return bits & sign_bit ? -a : a;
 }
 
@@ -81,8 +85,10 @@ void tpu_number_from_double(tpu_dtype dtype, double v, void *out) {
     uint32_t bits = small_encode(f, v);
     uint16_t half = (uint16_t)bits;
     uint8_t byte = (uint8_t)bits;
-    if (tpu_dtype_bytes(dtype) == 2) memcpy(out, &half, 2);
-    else memcpy(out, &byte, 1);
+    if (tpu_dtype_bytes(dtype) == 2)
+      memcpy(out, &half, 2);
+    else
+      memcpy(out, &byte, 1);
     return;
   }
   switch (dtype) {

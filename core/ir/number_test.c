@@ -26,7 +26,9 @@ TEST(small_floats) {
         CHECK(isnan(tpu_number_to_double(t, nan)));
         continue;
       }
-      if (encode(t, v) != code) CHECK_FAIL("%s: code %llx is %g, back %llx", tpu_dtype_name(t), (unsigned long long)code, v, (unsigned long long)encode(t, v));
+      if (encode(t, v) != code)
+        CHECK_FAIL("%s: code %llx is %g, back %llx", tpu_dtype_name(t), (unsigned long long)code, v,
+                   (unsigned long long)encode(t, v));
       if (code + 1 == UINT64_C(1) << bits || (code + 1) == UINT64_C(1) << (bits - 1)) continue;
       double w = tpu_number_to_double(t, next);
       if (!isfinite(v) || !isfinite(w) || t == TPU_F8E8M0FNU) continue;

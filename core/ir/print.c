@@ -32,9 +32,12 @@ static void put_attrs(tpu_strbuf *s, const tpu_graph *g, const tpu_node *node) {
     tpu_strbuf_put_n(s, a->data, (size_t)a->v[0]);
   } else if (a->bytes) {
     tpu_dtype t = tpu_value_at(g, node->first_result)->type.dtype;
-    if (a->bytes != (uint32_t)tpu_dtype_bytes(t)) tpu_strbuf_printf(s, "%u bytes", a->bytes);
-    else if (tpu_is_integral(t)) tpu_strbuf_put_i64(s, tpu_number_to_int(t, a->data));
-    else tpu_strbuf_printf(s, "%.9g", tpu_number_to_double(t, a->data));
+    if (a->bytes != (uint32_t)tpu_dtype_bytes(t))
+      tpu_strbuf_printf(s, "%u bytes", a->bytes);
+    else if (tpu_is_integral(t))
+      tpu_strbuf_put_i64(s, tpu_number_to_int(t, a->data));
+    else
+      tpu_strbuf_printf(s, "%.9g", tpu_number_to_double(t, a->data));
   }
   tpu_strbuf_put(s, "}");
 }

@@ -212,7 +212,8 @@ static void sample_CONVOLUTION(sample *s) {
   d.reversal = reversal;
   d.lhs_dilation = DIMS(2, 2);
   d.strides = DIMS(1, 1);
-  sample_out(s, tpu_convolution(&s->b, tpu_param(&s->b, TPU_BF16, 4, DIMS(2, 4, 5, 5)), tpu_param(&s->b, TPU_BF16, 4, DIMS(6, 2, 3, 3)), &d, TPU_F32));
+  sample_out(s, tpu_convolution(&s->b, tpu_param(&s->b, TPU_BF16, 4, DIMS(2, 4, 5, 5)),
+                                tpu_param(&s->b, TPU_BF16, 4, DIMS(6, 2, 3, 3)), &d, TPU_F32));
   tpu_conv_dims point = {.spatial = 0, .rhs_in = 1, .lhs_feature = 1, .out_feature = 1, .feature_groups = 1, .batch_groups = 1};
   sample_out(s, tpu_convolution(&s->b, f32_param(s, 2, DIMS(3, 4)), f32_param(s, 2, DIMS(5, 4)), &point, TPU_DTYPE_NONE));
 }
@@ -241,7 +242,13 @@ static void sample_FFT(sample *s) {
 
 static void sample_GATHER(sample *s) {
   tpu_val x = f32_param(s, 2, DIMS(10, 4)), i = tpu_param(&s->b, TPU_I64, 2, DIMS(3, 5));
-  tpu_gather_dims rows = {.n_offset = 1, .n_collapsed = 1, .n_map = 1, .offset = DIMS(2), .collapsed = DIMS(0), .start_index_map = DIMS(0), .index_vector_dim = 2};
+  tpu_gather_dims rows = {.n_offset = 1,
+                          .n_collapsed = 1,
+                          .n_map = 1,
+                          .offset = DIMS(2),
+                          .collapsed = DIMS(0),
+                          .start_index_map = DIMS(0),
+                          .index_vector_dim = 2};
   sample_out(s, tpu_gather(&s->b, x, i, &rows, DIMS(1, 4)));
   tpu_gather_dims along = {.n_collapsed = 1,
                            .n_batch = 1,
@@ -267,7 +274,8 @@ static void sample_REDUCE(sample *s) {
     tpu_val x = tpu_param(&s->b, types[t], 3, DIMS(3, 4, 5));
     sample_out(s, tpu_reduce(&s->b, TPU_MONOID_MAX, x, tpu_lowest(&s->b, types[t]), 2, DIMS(0, 2)));
     sample_out(s, tpu_reduce(&s->b, TPU_MONOID_ADD, x, tpu_scalar(&s->b, types[t], 0), 3, DIMS(0, 1, 2)));
-    if (!tpu_is_float(types[t])) sample_out(s, tpu_reduce(&s->b, TPU_MONOID_AND, x, tpu_scalar_i(&s->b, types[t], -1), 1, DIMS(0)));
+    if (!tpu_is_float(types[t]))
+      sample_out(s, tpu_reduce(&s->b, TPU_MONOID_AND, x, tpu_scalar_i(&s->b, types[t], -1), 1, DIMS(0)));
   }
   tpu_val xs[2] = {f32_param(s, 2, DIMS(3, 4)), i32_param(s, 2, DIMS(3, 4))};
   tpu_val inits[2] = {tpu_scalar(&s->b, TPU_F32, 0), tpu_lowest(&s->b, TPU_I32)}, out[2];
@@ -282,7 +290,8 @@ static void sample_REDUCE_WINDOW(sample *s) {
   sample_out(s, tpu_reduce_window(&s->b, TPU_MONOID_MAX, x, tpu_lowest(&s->b, TPU_F32), &w));
   w.dilation = DIMS(1, 1, 2, 1);
   w.base_dilation = DIMS(1, 1, 1, 2);
-  tpu_val xs[2] = {x, i32_param(s, 4, DIMS(2, 3, 8, 8))}, inits[2] = {tpu_scalar(&s->b, TPU_F32, 0), tpu_lowest(&s->b, TPU_I32)}, out[2];
+  tpu_val xs[2] = {x, i32_param(s, 4, DIMS(2, 3, 8, 8))}, inits[2] = {tpu_scalar(&s->b, TPU_F32, 0), tpu_lowest(&s->b, TPU_I32)},
+          out[2];
   sample_out(s, tpu_reduce_window(&s->b, TPU_MONOID_ADD, x, tpu_scalar(&s->b, TPU_F32, 0), &w));
   w.base_dilation = NULL;
   tpu_reduce_window_n(&s->b, 2, xs, inits, &w, sample_two_sums, NULL, out);
@@ -292,7 +301,13 @@ static void sample_REDUCE_WINDOW(sample *s) {
 
 static void sample_SCATTER(sample *s) {
   tpu_val x = f32_param(s, 2, DIMS(10, 4)), i = tpu_param(&s->b, TPU_I64, 1, DIMS(3)), u = f32_param(s, 2, DIMS(3, 4));
-  tpu_scatter_dims rows = {.n_window = 1, .n_inserted = 1, .n_map = 1, .window = DIMS(1), .inserted = DIMS(0), .scatter_map = DIMS(0), .index_vector_dim = 1};
+  tpu_scatter_dims rows = {.n_window = 1,
+                           .n_inserted = 1,
+                           .n_map = 1,
+                           .window = DIMS(1),
+                           .inserted = DIMS(0),
+                           .scatter_map = DIMS(0),
+                           .index_vector_dim = 1};
   sample_out(s, tpu_scatter(&s->b, TPU_MONOID_ADD, x, i, u, &rows));
   sample_out(s, tpu_scatter(&s->b, TPU_MONOID_ASSIGN, x, i, u, &rows));
   tpu_scatter_dims along = {.n_inserted = 1,
@@ -422,19 +437,53 @@ static void sample_RANDOM_BITS(sample *s) {
 static inline tpu_status sample_build(tpu_graph *graph, const tpu_target *target, tpu_hlo op) {
   static void (*const makers[TPU_HLO_COUNT])(sample *) = {
 #define MAKER(name) [TPU_HLO_##name] = sample_##name
-      MAKER(PARAM), MAKER(SLOT), MAKER(CONSTANT), MAKER(IOTA), MAKER(COMPLEX), MAKER(CLAMP), MAKER(COMPARE), MAKER(CONVERT),
-      MAKER(SELECT), MAKER(REDUCE_PRECISION), MAKER(BITCAST_CONVERT), MAKER(BROADCAST_IN_DIM), MAKER(CONCATENATE),
-      MAKER(DYNAMIC_SLICE), MAKER(DYNAMIC_UPDATE_SLICE), MAKER(PAD), MAKER(RESHAPE), MAKER(REVERSE), MAKER(SLICE),
-      MAKER(TRANSPOSE), MAKER(CHOLESKY), MAKER(CONVOLUTION), MAKER(DOT_GENERAL), MAKER(FFT), MAKER(GATHER), MAKER(REDUCE),
-      MAKER(REDUCE_WINDOW), MAKER(SCATTER), MAKER(SELECT_AND_SCATTER), MAKER(SORT), MAKER(TRIANGULAR_SOLVE),
-      MAKER(CUSTOM_CALL), MAKER(OPTIMIZATION_BARRIER), MAKER(RNG_BIT_GENERATOR), MAKER(WHILE), MAKER(IF), MAKER(CUMULATIVE),
-      MAKER(TOP_K), MAKER(RANDOM_BITS),
+      MAKER(PARAM),
+      MAKER(SLOT),
+      MAKER(CONSTANT),
+      MAKER(IOTA),
+      MAKER(COMPLEX),
+      MAKER(CLAMP),
+      MAKER(COMPARE),
+      MAKER(CONVERT),
+      MAKER(SELECT),
+      MAKER(REDUCE_PRECISION),
+      MAKER(BITCAST_CONVERT),
+      MAKER(BROADCAST_IN_DIM),
+      MAKER(CONCATENATE),
+      MAKER(DYNAMIC_SLICE),
+      MAKER(DYNAMIC_UPDATE_SLICE),
+      MAKER(PAD),
+      MAKER(RESHAPE),
+      MAKER(REVERSE),
+      MAKER(SLICE),
+      MAKER(TRANSPOSE),
+      MAKER(CHOLESKY),
+      MAKER(CONVOLUTION),
+      MAKER(DOT_GENERAL),
+      MAKER(FFT),
+      MAKER(GATHER),
+      MAKER(REDUCE),
+      MAKER(REDUCE_WINDOW),
+      MAKER(SCATTER),
+      MAKER(SELECT_AND_SCATTER),
+      MAKER(SORT),
+      MAKER(TRIANGULAR_SOLVE),
+      MAKER(CUSTOM_CALL),
+      MAKER(OPTIMIZATION_BARRIER),
+      MAKER(RNG_BIT_GENERATOR),
+      MAKER(WHILE),
+      MAKER(IF),
+      MAKER(CUMULATIVE),
+      MAKER(TOP_K),
+      MAKER(RANDOM_BITS),
 #undef MAKER
   };
   sample s = {.n = 0};
   tpu_build_init(&s.b, graph, target);
-  if (makers[op]) makers[op](&s);
-  else sample_elementwise(&s, op, tpu_hlo_info_get(op)->operands);
+  if (makers[op])
+    makers[op](&s);
+  else
+    sample_elementwise(&s, op, tpu_hlo_info_get(op)->operands);
   TPU_TRY(tpu_build_status(&s.b));
   if (!s.n) return tpu_error(TPU_INTERNAL, "no sample of %s", tpu_hlo_info_get(op)->name);
   return tpu_graph_set_outputs(graph, s.outputs, s.n);

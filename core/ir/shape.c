@@ -15,7 +15,8 @@ enum {
   F = 1 << TPU_KIND_FLOAT,
   C = 1 << TPU_KIND_COMPLEX,
 };
-static const uint8_t kinds[TPU_HLO_COUNT] = { /* 0: all, or the rule says */
+static const uint8_t kinds[TPU_HLO_COUNT] = {
+    /* 0: all, or the rule says */
     [TPU_HLO_ABS] = I | F | C,
     [TPU_HLO_CBRT] = F,
     [TPU_HLO_CEIL] = F,
@@ -110,8 +111,8 @@ tpu_status tpu_infer_scalar_region(const tpu_infer *in, uint32_t index, uint32_t
                                    uint32_t n_returns, const tpu_dtype *returns) {
   const tpu_region *region = &in->regions[index];
   if (region->n_params != n_params || region->n_returns != n_returns)
-    return BAD("region %u takes %u and returns %u values, wanted %u and %u", index, region->n_params, region->n_returns,
-               n_params, n_returns);
+    return BAD("region %u takes %u and returns %u values, wanted %u and %u", index, region->n_params, region->n_returns, n_params,
+               n_returns);
   for (uint32_t i = 0; i < n_params; i++) {
     tpu_type t = tpu_value_at(in->graph, region->params[i].id)->type;
     if (t.rank || t.dtype != params[i])
@@ -250,8 +251,7 @@ static tpu_status rule_concatenate(tpu_infer *in) {
 }
 
 static tpu_status check_starts(const tpu_infer *in, uint32_t first, int rank) {
-  if (in->n_operands != first + (uint32_t)rank)
-    return BAD("%u start indices for %d dimensions", in->n_operands - first, rank);
+  if (in->n_operands != first + (uint32_t)rank) return BAD("%u start indices for %d dimensions", in->n_operands - first, rank);
   for (uint32_t i = first; i < in->n_operands; i++) {
     tpu_type t = tpu_infer_operand(in, i);
     if (t.rank || !tpu_is_integral(t.dtype) || t.dtype != tpu_infer_operand(in, first).dtype)

@@ -14,9 +14,9 @@ typedef struct tpu_infer {
   const tpu_val *operands;
   const tpu_attrs *attrs;
   const tpu_region *regions;
-  /* n_results: on entry the types asked for where operands and attributes do not imply them (PARAM, SLOT, CONSTANT, IOTA, CONVERT,
-   * RESHAPE, BITCAST_CONVERT, BROADCAST_IN_DIM, CUSTOM_CALL, RNG_BIT_GENERATOR, RANDOM_BITS; of DOT_GENERAL and CONVOLUTION the
-   * dtype); on return the results' types, with dims that belong to an operand, to the caller or to `dims`. */
+  /* n_results: on entry the types asked for where operands and attributes do not imply them (PARAM, SLOT, CONSTANT, IOTA,
+   * CONVERT, RESHAPE, BITCAST_CONVERT, BROADCAST_IN_DIM, CUSTOM_CALL, RNG_BIT_GENERATOR, RANDOM_BITS; of DOT_GENERAL and
+   * CONVOLUTION the dtype); on return the results' types, with dims that belong to an operand, to the caller or to `dims`. */
   tpu_type *types;
   int64_t dims[TPU_MAX_RANK];
 } tpu_infer;

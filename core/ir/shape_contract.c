@@ -34,7 +34,8 @@ tpu_status tpu_rule_dot_general(tpu_infer *in) {
   TPU_TRY(check_split("lhs dim", x, d.n_batch, d.lhs_batch, d.n_contract, d.lhs_contract));
   TPU_TRY(check_split("rhs dim", y, d.n_batch, d.rhs_batch, d.n_contract, d.rhs_contract));
   int rank = 0;
-  if (x.rank + y.rank - d.n_batch - 2 * d.n_contract > TPU_MAX_RANK) return BAD("%s times %s has too many dims", TEXT(x), TEXT(y));
+  if (x.rank + y.rank - d.n_batch - 2 * d.n_contract > TPU_MAX_RANK)
+    return BAD("%s times %s has too many dims", TEXT(x), TEXT(y));
   for (int i = 0; i < d.n_batch; i++) {
     int64_t m = x.dims[d.lhs_batch[i]], n = y.dims[d.rhs_batch[i]];
     if (m != n) return BAD("batch dims %" PRId64 " and %" PRId64 " differ (%s times %s)", m, n, TEXT(x), TEXT(y));
@@ -95,8 +96,8 @@ tpu_status tpu_rule_convolution(tpu_infer *in) {
   in->dims[v[TPU_CONV_OUT_BATCH]] = batch / batch_groups;
   in->dims[v[TPU_CONV_OUT_FEATURE]] = kernel_out;
   for (int i = 0; i < s; i++) {
-    int64_t count = window_count(x.dims[d.lhs_spatial[i]], d.lhs_dilation[i], d.pad_lo[i], d.pad_hi[i],
-                                 k.dims[d.rhs_spatial[i]], d.rhs_dilation[i], d.strides[i]);
+    int64_t count = window_count(x.dims[d.lhs_spatial[i]], d.lhs_dilation[i], d.pad_lo[i], d.pad_hi[i], k.dims[d.rhs_spatial[i]],
+                                 d.rhs_dilation[i], d.strides[i]);
     if (count < 0) return BAD("spatial dim %d: the window does not fit (%s, kernel %s)", i, TEXT(x), TEXT(k));
     in->dims[d.out_spatial[i]] = count;
   }

@@ -19,9 +19,9 @@ static bool among(int n, const int64_t *dims, int64_t dim) {
   return false;
 }
 
-/* What gather and scatter share: operand dims `hidden` (collapsed or inserted) and `batch` are not in the window; `window` are the
- * places of the others in a result of rank batch dims + n_window. Fills out_batch with the index array's dims without its vector
- * dim. */
+/* What gather and scatter share: operand dims `hidden` (collapsed or inserted) and `batch` are not in the window; `window` are
+ * the places of the others in a result of rank batch dims + n_window. Fills out_batch with the index array's dims without its
+ * vector dim. */
 typedef struct index_dims {
   tpu_type operand, indices;
   int n_window, n_hidden, n_batch, n_map;
@@ -68,8 +68,9 @@ tpu_status tpu_rule_gather(tpu_infer *in) {
   if (!in->attrs || in->attrs->n < 6) return tpu_error(TPU_INTERNAL, "no dimension numbers");
   tpu_gather_dims d = tpu_attrs_gather(in->attrs, &sizes);
   TPU_TRY(tpu_infer_attr_count(in, 6 + (uint32_t)(d.n_offset + d.n_collapsed + 2 * d.n_batch + d.n_map + x.rank)));
-  index_dims check = {x,          tpu_infer_operand(in, 1), d.n_offset,      d.n_collapsed,     d.n_batch,        d.n_map,
-                      d.offset,   d.collapsed,              d.operand_batch, d.indices_batch, d.start_index_map, d.index_vector_dim};
+  index_dims check = {
+      x,           tpu_infer_operand(in, 1), d.n_offset,      d.n_collapsed,     d.n_batch,         d.n_map, d.offset,
+      d.collapsed, d.operand_batch,          d.indices_batch, d.start_index_map, d.index_vector_dim};
   int64_t batch[TPU_MAX_RANK];
   int n_batch;
   TPU_TRY(check_index(&check, batch, &n_batch));
@@ -156,8 +157,10 @@ tpu_status tpu_rule_optimization_barrier(tpu_infer *in) {
 tpu_status tpu_rule_rng_bit_generator(tpu_infer *in) {
   TPU_TRY(tpu_infer_attr_count(in, 1));
   tpu_type state = tpu_infer_operand(in, 0);
-  if (state.dtype != TPU_U64 || state.rank != 1 || state.dims[0] < 2 || state.dims[0] > 3) return BAD("state is %s, wanted ui64[2]", TEXT(state));
-  if (tpu_dtype_kind(in->types[1].dtype) != TPU_KIND_UINT) return BAD("result is %s, wanted unsigned integers", TEXT(in->types[1]));
+  if (state.dtype != TPU_U64 || state.rank != 1 || state.dims[0] < 2 || state.dims[0] > 3)
+    return BAD("state is %s, wanted ui64[2]", TEXT(state));
+  if (tpu_dtype_kind(in->types[1].dtype) != TPU_KIND_UINT)
+    return BAD("result is %s, wanted unsigned integers", TEXT(in->types[1]));
   in->types[0] = state;
   return NULL;
 }

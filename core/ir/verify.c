@@ -72,8 +72,10 @@ static tpu_status check_node(verifier *f, uint32_t index, tpu_type *scratch) {
   for (uint32_t k = 0; k < node->n_regions; k++) {
     const tpu_region *region = &node->regions[k];
     uint32_t block = 0;
-    if (region->n_params) block = tpu_value_at(g, region->params[0].id)->result;
-    else if (region->n_nodes) block = tpu_node_at(g, region->nodes[0])->block;
+    if (region->n_params)
+      block = tpu_value_at(g, region->params[0].id)->result;
+    else if (region->n_nodes)
+      block = tpu_node_at(g, region->nodes[0])->block;
     for (uint32_t i = 0; i < region->n_nodes; i++)
       if (region->nodes[i] >= index || tpu_node_at(g, region->nodes[i])->block != block)
         return tpu_error(TPU_INTERNAL, "node %u is not of region %u", region->nodes[i], k);
@@ -91,8 +93,10 @@ static void learn_scopes(verifier *f) {
     for (uint32_t k = 0; k < node->n_regions; k++) {
       const tpu_region *region = &node->regions[k];
       uint32_t block = 0;
-      if (region->n_params) block = tpu_value_at(g, region->params[0].id)->result;
-      else if (region->n_nodes) block = tpu_node_at(g, region->nodes[0])->block;
+      if (region->n_params)
+        block = tpu_value_at(g, region->params[0].id)->result;
+      else if (region->n_nodes)
+        block = tpu_node_at(g, region->nodes[0])->block;
       if (block && block <= g->n_blocks) f->scopes[block] = (scope){node->block, tpu_region_is_isolated((tpu_hlo)node->op)};
     }
   }

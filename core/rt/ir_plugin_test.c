@@ -1,5 +1,5 @@
-/* Programs as the emitter writes them, on real compilers: every operation compiles, and what runs gives the right numbers. On the CPU plugin at TPU_TEST_CPU_PLUGIN, and with TPU_TEST_LIBTPU for a
- * TPU topology. */
+/* Programs as the emitter writes them, on real compilers: every operation compiles, and what runs gives the right numbers. On the
+ * CPU plugin at TPU_TEST_CPU_PLUGIN, and with TPU_TEST_LIBTPU for a TPU topology. */
 #include "base/alloc.h"
 #include "base/test.h"
 #include "ir/eval_test.h"
@@ -24,6 +24,12 @@ static tpu_status emit_sample(const tpu_target *target, tpu_hlo op, tpu_strbuf *
   return status;
 }
 
+/* TPU_TEST_OP: the one operation to try. */
+static bool is_wanted(tpu_hlo op) {
+  const char *only = getenv("TPU_TEST_OP");
+  return !only || strcmp(only, tpu_hlo_info_get(op)->name) == 0;
+}
+
 static bool report(tpu_hlo op, tpu_status status, const tpu_strbuf *text) {
   if (!status) return true;
   fprintf(stderr, "%s: %s\n", tpu_hlo_info_get(op)->name, tpu_status_message(status));
@@ -41,7 +47,7 @@ static tpu_status open_cpu(void) {
   TPU_TRY(tpu_plugin_load(getenv("TPU_TEST_CPU_PLUGIN"), false, &cpu_plugin));
   return tpu_client_create(cpu_plugin, 1, &cpu_client);
 }
-#define NEED_CPU()                                                              \
+#define NEED_CPU()                                                            \
   if (!getenv("TPU_TEST_CPU_PLUGIN")) SKIP("TPU_TEST_CPU_PLUGIN is not set"); \
   CHECK_OK(open_cpu())
 
@@ -60,15 +66,17 @@ static tpu_status run_graph(tpu_graph *g, const void *const *param_data, const v
     tpu_type t = {TPU_F32, 0, NULL};
     for (uint32_t k = 0; k < tpu_graph_node_count(g); k++) {
       const tpu_node *node = tpu_graph_node(g, k);
-      if (node->op == TPU_HLO_PARAM && tpu_node_attr(node, 0) == m.params[i]) t = tpu_graph_type(g, (tpu_val){node->first_result});
+      if (node->op == TPU_HLO_PARAM && tpu_node_attr(node, 0) == m.params[i])
+        t = tpu_graph_type(g, (tpu_val){node->first_result});
     }
-    status = tpu_buffer_from_host(cpu_client, 0, t.dtype, t.rank, t.dims, param_data[m.params[i]], TPU_HOST_COPY, &inputs[n++], NULL);
+    status =
+        tpu_buffer_from_host(cpu_client, 0, t.dtype, t.rank, t.dims, param_data[m.params[i]], TPU_HOST_COPY, &inputs[n++], NULL);
   }
   for (int pack = 0; pack < TPU_PACK_COUNT && !status; pack++) {
     int64_t size = m.pack_size[pack];
     if (size)
-      status = tpu_buffer_from_host(cpu_client, 0, pack == TPU_PACK_F64 ? TPU_F64 : TPU_U32, 1, &size, pack_data[pack], TPU_HOST_COPY,
-                                    &inputs[n++], NULL);
+      status = tpu_buffer_from_host(cpu_client, 0, pack == TPU_PACK_F64 ? TPU_F64 : TPU_U32, 1, &size, pack_data[pack],
+                                    TPU_HOST_COPY, &inputs[n++], NULL);
   }
   if (!status) status = tpu_execute(cpu_client, executable, 0, inputs, n, NULL, 0, outputs, n_outputs, NULL);
   for (uint32_t i = 0; i < n_outputs && !status; i++) {
@@ -91,8 +99,8 @@ TEST(slots) {
   tpu_build b;
   tpu_build_init(&b, g, &cpu_target);
   enum { N = 15 };
-  static const tpu_dtype types[N] = {TPU_F32, TPU_F16, TPU_BF16, TPU_I8,  TPU_U8,  TPU_I16, TPU_U16, TPU_I32,
-                                     TPU_U32, TPU_BOOL, TPU_I64, TPU_U64, TPU_C64, TPU_F64, TPU_C128};
+  static const tpu_dtype types[N] = {TPU_F32, TPU_F16,  TPU_BF16, TPU_I8,  TPU_U8,  TPU_I16, TPU_U16, TPU_I32,
+                                     TPU_U32, TPU_BOOL, TPU_I64,  TPU_U64, TPU_C64, TPU_F64, TPU_C128};
   static const double numbers[N] = {0.1, -1.5, 3, -7, 200, -30000, 60000, -2e9, 4e9, 1, -5e17, 1.7e19, -2.5, 1e300, 0.1};
   tpu_val out[N];
   for (int i = 0; i < N; i++) out[i] = tpu_slot(&b, (uint32_t)(N - i), types[i]);
@@ -108,9 +116,12 @@ TEST(slots) {
     double v = numbers[N - (int)u->index];
     float narrow = (float)v;
     uint64_t wide = u->dtype == TPU_U64 ? (uint64_t)v : (uint64_t)(int64_t)v;
-    if (u->pack == TPU_PACK_F64) doubles[u->at] = v;
-    else if (tpu_is_float(u->dtype) || u->dtype == TPU_C64) memcpy(&words[u->at], &narrow, sizeof narrow);
-    else words[u->at] = (uint32_t)wide;
+    if (u->pack == TPU_PACK_F64)
+      doubles[u->at] = v;
+    else if (tpu_is_float(u->dtype) || u->dtype == TPU_C64)
+      memcpy(&words[u->at], &narrow, sizeof narrow);
+    else
+      words[u->at] = (uint32_t)wide;
     if (u->dtype == TPU_I64 || u->dtype == TPU_U64) words[u->at + 1] = (uint32_t)(wide >> 32);
     if (u->dtype == TPU_C64) memcpy(&words[u->at + 1], &(float){4}, 4);
     if (u->dtype == TPU_C128) doubles[u->at + 1] = 4;
@@ -120,8 +131,10 @@ TEST(slots) {
   for (int i = 0; i < N; i++) results[i] = elements[i];
   CHECK_OK(run_graph(g, NULL, (const void *[]){words, doubles}, results));
   for (int i = 0; i < N; i++) {
-    if (types[i] == TPU_I64 || types[i] == TPU_I32) tpu_number_from_int(types[i], (int64_t)numbers[i], want);
-    else tpu_number_from_double(types[i], numbers[i], want);
+    if (types[i] == TPU_I64 || types[i] == TPU_I32)
+      tpu_number_from_int(types[i], (int64_t)numbers[i], want);
+    else
+      tpu_number_from_double(types[i], numbers[i], want);
     if (types[i] == TPU_C64) memcpy(want + 4, &(float){4}, 4);
     if (types[i] == TPU_C128) memcpy(want + 8, &(double){4}, 8);
     if (memcmp(want, elements[i], (size_t)tpu_dtype_bytes(types[i])) != 0) CHECK_FAIL("%s differs", tpu_dtype_name(types[i]));
@@ -154,7 +167,8 @@ TEST(constants) {
     CHECK_OK(run_graph(g, NULL, (const void *[]){NULL, NULL}, results));
     if (memcmp(dense, data, N * size) != 0) CHECK_FAIL("%s: dense differs", tpu_dtype_name((tpu_dtype)t));
     for (int i = 0; i < N; i++)
-      if (memcmp(splats[i], data + (size_t)i * size, size) != 0) CHECK_FAIL("%s: %g differs", tpu_dtype_name((tpu_dtype)t), numbers[i]);
+      if (memcmp(splats[i], data + (size_t)i * size, size) != 0)
+        CHECK_FAIL("%s: %g differs", tpu_dtype_name((tpu_dtype)t), numbers[i]);
     tpu_graph_destroy(g);
   }
 }
@@ -163,7 +177,8 @@ TEST(conversions) {
   NEED_CPU();
   static const float numbers[] = {0, -0.0f, 0.4f, 1.5f, -1.5f, 200, 300, -300, 65000, -40000, 3e9f, 1e6f, 0.1f};
   enum { N = sizeof numbers / sizeof *numbers };
-  static const tpu_dtype types[] = {TPU_BOOL, TPU_U8, TPU_I8, TPU_I16, TPU_U16, TPU_I64, TPU_U32, TPU_F16, TPU_BF16, TPU_F64, TPU_C64};
+  static const tpu_dtype types[] = {TPU_BOOL, TPU_U8,  TPU_I8,   TPU_I16, TPU_U16, TPU_I64,
+                                    TPU_U32,  TPU_F16, TPU_BF16, TPU_F64, TPU_C64};
   enum { TYPES = sizeof types / sizeof *types };
   tpu_graph *g = tpu_graph_create();
   tpu_build b;
@@ -227,7 +242,8 @@ TEST(random_graphs) {
     interp in = {.graph = g, .arena = &arena, .params = params};
     CHECK(fuzz_eval(&in));
     for (int i = 0; i < n; i++)
-      if (memcmp(in.values[pool[i].id].data, results[i], interp_bytes(types[i])) != 0) CHECK_FAIL("seed %d: value %d differs", (int)seed, i);
+      if (memcmp(in.values[pool[i].id].data, results[i], interp_bytes(types[i])) != 0)
+        CHECK_FAIL("seed %d: value %d differs", (int)seed, i);
     tpu_arena_destroy(&arena);
     tpu_graph_destroy(g);
   }
@@ -239,6 +255,7 @@ TEST(cpu) {
   for (int op = 0; op < TPU_HLO_CUMULATIVE; op++) {
     tpu_strbuf text = {0};
     tpu_executable *executable = NULL;
+    if (!is_wanted((tpu_hlo)op)) continue;
     tpu_status status = emit_sample(&cpu_target, (tpu_hlo)op, &text);
     if (!status) status = tpu_compile(cpu_client, text.data, text.size, NULL, &executable);
     if (!report((tpu_hlo)op, status, &text)) failures++;
@@ -262,7 +279,7 @@ TEST(tpu) {
   for (int op = 0; op < TPU_HLO_CUMULATIVE; op++) {
     tpu_strbuf text = {0};
     tpu_program_stats stats;
-    if (not_on_tpu((tpu_hlo)op)) continue;
+    if (not_on_tpu((tpu_hlo)op) || !is_wanted((tpu_hlo)op)) continue;
     tpu_status status = emit_sample(&tpu_target_v5e, (tpu_hlo)op, &text);
     if (!status) status = tpu_topology_compile(topology, text.data, text.size, NULL, &stats);
     if (!report((tpu_hlo)op, status, &text)) failures++;
@@ -272,4 +289,5 @@ TEST(tpu) {
   CHECK_INT(failures, 0);
 }
 
-TEST_MAIN(TEST_CASE(slots), TEST_CASE(constants), TEST_CASE(conversions), TEST_CASE(random_graphs), TEST_CASE(cpu), TEST_CASE(tpu));
+TEST_MAIN(TEST_CASE(slots), TEST_CASE(constants), TEST_CASE(conversions), TEST_CASE(random_graphs), TEST_CASE(cpu),
+          TEST_CASE(tpu));
