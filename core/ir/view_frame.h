@@ -16,6 +16,7 @@ typedef struct tpu_view_frame {
   int order[TPU_VIEW_DIMS]; /* the view's dims with size > 1 and stride > 0, by falling stride */
   tpu_view_dims dims;       /* their sizes and strides */
   bool repeats;             /* some dim has size > 1 and stride 0 */
+  bool apart;               /* writes: the value reads the base too, so not every update in place is safe */
 } tpu_view_frame;
 
 /* False: a failure is set, or the view has no elements (out_empty). */

@@ -1,5 +1,53 @@
 #include "ir/view_frame.h"
 
+/* An update in place must not be fused with reads of the old elements at other places. XLA sees to that, but not where the updated
+ * operand is a reshape of what is read (wrong results on every CPU plugin, also JAX's own, of 2026: x[1:4] += x[0:3] through
+ * a flat x). Then the update is made as a new array. */
+enum { VISITS = 2048 };
+static bool is_fused(uint16_t op) {
+  switch (op) {
+    case TPU_HLO_DOT_GENERAL:
+    case TPU_HLO_CONVOLUTION:
+    case TPU_HLO_SORT:
+    case TPU_HLO_SCATTER:
+    case TPU_HLO_WHILE:
+    case TPU_HLO_IF:
+    case TPU_HLO_CUSTOM_CALL:
+    case TPU_HLO_FFT: return false;
+    default: return true;
+  }
+}
+/* Does x, computed within one fusion, read `from`? */
+static bool reads(const tpu_build *b, tpu_val x, tpu_val from, int *visits) {
+  if (x.id == from.id) return true;
+  if (x.id < from.id) return false;
+  if (--*visits < 0) return true;
+  const tpu_node *node = tpu_graph_producer(b->graph, x, NULL);
+  if (!node || !is_fused(node->op)) return false;
+  for (uint32_t i = 0; i < node->n_operands; i++)
+    if (reads(b, node->operands[i], from, visits)) return true;
+  return false;
+}
+static bool is_reshape(const tpu_build *b, tpu_val x, tpu_val *out_of) {
+  const tpu_node *node = tpu_graph_producer(b->graph, x, NULL);
+  if (!node || node->op != TPU_HLO_RESHAPE) return false;
+  *out_of = node->operands[0];
+  return true;
+}
+static tpu_val update(tpu_build *b, const tpu_view_frame *f, tpu_val base, tpu_val value, const tpu_val *starts) {
+  tpu_val of;
+  if (!f->apart || !is_reshape(b, base, &of)) return tpu_dynamic_update_slice(b, base, value, starts);
+  tpu_type t = tpu_type_of(b, base);
+  tpu_val at[TPU_VIEW_DIMS], yes = tpu_full_i(b, TPU_BOOL, t.rank, tpu_dims_of(b, value), 1);
+  for (int i = 0; i < t.rank; i++) {
+    tpu_dtype index = tpu_dtype_of(b, starts[i]);
+    at[i] = tpu_sub(b, tpu_scalar_i(b, index, t.dims[i]), starts[i]);
+  }
+  tpu_val moved = tpu_pad(b, value, tpu_scalar(b, t.dtype, 0), t.dims, t.dims, NULL);
+  tpu_val mask = tpu_pad(b, yes, tpu_scalar_i(b, TPU_BOOL, 0), t.dims, t.dims, NULL);
+  return tpu_select(b, tpu_dynamic_slice(b, mask, at, t.dims), tpu_dynamic_slice(b, moved, at, t.dims), base);
+}
+
 enum {
   MAX_WRITES = 16, /* values written one after the other; more are scattered */
   SPARSE = 16      /* a stepped view of less than this part of the base is scattered */
@@ -41,7 +89,7 @@ static tpu_val write_plan(tpu_build *b, tpu_val base, const tpu_view_frame *f, c
   if (!p->stepped) {
     tpu_val starts[TPU_VIEW_DIMS];
     tpu_view_starts(b, f, p, starts);
-    return tpu_dynamic_update_slice(b, base, value, starts);
+    return update(b, f, base, value, starts);
   }
   int64_t hi[TPU_VIEW_DIMS], interior[TPU_VIEW_DIMS];
   for (int j = 0; j < p->rank; j++) {
@@ -82,7 +130,7 @@ static tpu_val write_window(tpu_build *b, tpu_val base, const tpu_view_frame *fr
   f.space.dims[0] = f.space.numel = tpu_view_extent(view, 0) + 1;
   tpu_val window = tpu_view_window(b, base, frame, f.space.numel);
   window = tpu_view_flatten(b, write_dims(b, window, &f, *view, value, writes));
-  return tpu_dynamic_update_slice(b, tpu_view_flatten(b, base), window, &frame->dyn_offset);
+  return update(b, frame, tpu_view_flatten(b, base), window, &frame->dyn_offset);
 }
 
 static tpu_val write_flat(tpu_build *b, tpu_val base, const tpu_view_frame *frame, const tpu_view_plan *p,
@@ -97,7 +145,7 @@ static tpu_val write_flat(tpu_build *b, tpu_val base, const tpu_view_frame *fram
   x = tpu_view_flatten(b, write_plan(b, x, &f, p, value));
   x = tpu_slice_dim(b, x, 0, 0, end - start, 1);
   tpu_val at = tpu_scalar_i(b, frame->index, start);
-  return tpu_dynamic_update_slice(b, base, x, &at);
+  return update(b, frame, base, x, &at);
 }
 
 /* value: [view's sizes]; no two elements coincide. The result has base's elements, in any dims. */
@@ -184,6 +232,11 @@ tpu_val tpu_view_write(tpu_build *b, tpu_val base, const tpu_view_geometry *v, t
   tpu_view_frame f;
   bool empty;
   if (!tpu_view_frame_make(b, type, v, &f, &empty)) return empty ? base : TPU_POISON;
+  tpu_val root = base;
+  while (is_reshape(b, root, &root)) {
+  }
+  int visits = VISITS;
+  f.apart = reads(b, value, root, &visits);
   tpu_view_dims logical;
   value = drop_dims(b, v, value, &logical);
   tpu_val x = tpu_reshape(b, tpu_view_cast(b, base, v->dtype), f.space.rank, f.space.dims);
@@ -195,7 +248,7 @@ tpu_val tpu_view_write(tpu_build *b, tpu_val base, const tpu_view_geometry *v, t
       x = tpu_view_window(b, x, &f, tpu_view_extent(&f.dims, 0) + 1);
     }
     x = write_last_wins(b, x, &window, &logical, value);
-    if (f.start.dynamic) x = tpu_dynamic_update_slice(b, tpu_view_flatten(b, whole), x, &f.dyn_offset);
+    if (f.start.dynamic) x = update(b, &f, tpu_view_flatten(b, whole), x, &f.dyn_offset);
   } else {
     /* From logical order to memory order. */
     int64_t perm[TPU_VIEW_DIMS];
