@@ -1,5 +1,6 @@
 #include "ir/expand.h"
 
+#include "base/alloc.h"
 #include "base/test.h"
 #include "ir/emit.h"
 #include "ir/graph_private.h"
@@ -133,4 +134,35 @@ TEST(structure) {
   }
 }
 
-TEST_MAIN(TEST_CASE(random_bits), TEST_CASE(structure));
+TEST(out_of_memory) {
+  int64_t live = tpu_alloc_live();
+  for (int t = 0; t < TARGETS; t++) {
+    bool done = false;
+    tpu_graph *g = tpu_graph_create();
+    tpu_build b;
+    const int64_t dims[2] = {5, 70000}, two = 2;
+    tpu_build_init(&b, g, &targets[t]);
+    tpu_val x = tpu_param(&b, TPU_F32, 2, dims), out[4];
+    tpu_top_k(&b, x, 3, true, out);
+    out[2] = tpu_cumulative(&b, TPU_MONOID_MAX, x, 1, true);
+    out[3] = tpu_random_bits(&b, tpu_param(&b, TPU_U64, 1, &two), TPU_U32, 2, dims);
+    CHECK_OK(tpu_build_status(&b));
+    CHECK_OK(tpu_graph_set_outputs(g, out, 4));
+    for (int64_t n = 0; !done; n++) {
+      CHECK(n < 100000);
+      tpu_alloc_fail_after(n);
+      tpu_graph *flat = tpu_graph_create();
+      if (flat) tpu_graph_arena(flat)->block_bytes = 256;
+      tpu_status status = flat ? tpu_graph_expand(g, &targets[t], flat) : NULL;
+      CHECK(!status || tpu_status_code(status) == TPU_RESOURCE_EXHAUSTED);
+      done = flat && !status;
+      tpu_status_release(status);
+      tpu_graph_destroy(flat);
+    }
+    tpu_alloc_fail_after(-1);
+    tpu_graph_destroy(g);
+  }
+  CHECK_INT(tpu_alloc_live(), live);
+}
+
+TEST_MAIN(TEST_CASE(random_bits), TEST_CASE(structure), TEST_CASE(out_of_memory));

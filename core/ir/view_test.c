@@ -1,5 +1,6 @@
 #include "ir/view.h"
 
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "base/test.h"
 #include "ir/graph_private.h"
@@ -513,6 +514,42 @@ TEST(memory_order) {
   CHECK(tpu_memory_order(4, none, expanded, perm));
 }
 
+/* Every allocation fails once: the failure is reported and nothing is lost. */
+TEST(out_of_memory) {
+  static const geometry cases[] = {
+      {2, {4, 3}, {12, 2}, 1}, {2, {9, 4}, {2, 1}, 0}, {1, {5}, {7}, 0}, {3, {2, 5, 6}, {30, 1, 5}, 0}, {2, {50, 40}, {1, 1}, 0},
+  };
+  const int64_t dims[2] = {12, 10};
+  int64_t live = tpu_alloc_live();
+  for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+    const geometry *c = &cases[i / 2];
+    bool done = false;
+    for (int64_t n = 0; !done; n++) {
+      CHECK(n < 100000);
+      tpu_build b;
+      tpu_alloc_fail_after(n);
+      tpu_graph *g = tpu_graph_create();
+      tpu_status status = NULL;
+      if (g) {
+        tpu_build_init(&b, g, i & 1 ? &cpu : &chip);
+        tpu_arena *a = tpu_graph_arena(g);
+        a->block_bytes = 256; /* many allocations */
+        tpu_view_geometry v = view_of(TPU_F32, c);
+        if (i & 1) v.dyn_offset = tpu_slot(&b, 0, TPU_I64);
+        tpu_val x = tpu_param(&b, TPU_F32, 2, dims), y = tpu_param(&b, TPU_F32, c->rank, c->sizes);
+        tpu_val out[2] = {tpu_view_read(&b, x, &v), tpu_view_write(&b, x, &v, y)};
+        status = tpu_build_status(&b);
+        CHECK(status || (out[0].id && out[1].id));
+      }
+      done = g && !status;
+      tpu_status_release(status);
+      tpu_graph_destroy(g);
+    }
+  }
+  tpu_alloc_fail_after(-1);
+  CHECK_INT(tpu_alloc_live(), live);
+}
+
 TEST(many_dims) {
   start();
   int64_t dims[TPU_MAX_RANK];
@@ -525,4 +562,4 @@ TEST(many_dims) {
 }
 
 TEST_MAIN(TEST_CASE(fuzz_static), TEST_CASE(fuzz_dynamic), TEST_CASE(fuzz_dtypes), TEST_CASE(common_views),
-          TEST_CASE(dynamic_rows), TEST_CASE(bounds), TEST_CASE(memory_order), TEST_CASE(many_dims));
+          TEST_CASE(dynamic_rows), TEST_CASE(bounds), TEST_CASE(memory_order), TEST_CASE(out_of_memory), TEST_CASE(many_dims));
