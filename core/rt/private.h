@@ -172,13 +172,13 @@ typedef struct tpu_program {
   const tpu_layout **layouts; /* per value */
   uint32_t *replaces;         /* per value */
   int64_t *offsets;
-  uint8_t *dynamic; /* per offset: a run-time slot */
+  int64_t *multiple; /* per offset: 0 if it is static; else it is a run-time slot, of multiples of this */
   tpu_exe *exes;
   bool compiling; /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
 /* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it compiles.
- * The result stays valid until the cache is cleared; *out_dynamic: the program's mask. */
+ * The result stays valid until the cache is cleared. */
 tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) TPU_MUST_USE;
 tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) TPU_MUST_USE;
 void tpu_program_cache_clear(void);

@@ -17,19 +17,23 @@ static double now_s(void) {
 
 /* --- from a segment to a graph */
 typedef struct wanted { /* what the program shall give, and how */
-  const uint8_t *dynamic;   /* per offset; NULL: none */
+  const int64_t *multiple;  /* per offset, as a program's; NULL: all static */
   const uint64_t *live;     /* outputs; NULL: everything produced that is alive now */
   uint32_t *outputs, n_outputs; /* filled: values */
 } wanted;
 
 static tpu_val read_operand(tpu_build *b, const tpu_segment *seg, const tpu_val *vals, const tpu_signature *sig, int k,
-                            uint32_t ref, uint32_t *offset, const uint8_t *dynamic, tpu_view_geometry *out_view) {
+                            uint32_t ref, uint32_t *offset, const int64_t *multiple, tpu_view_geometry *out_view) {
   const tpu_operand *o = &sig->args.operands[k];
   tpu_view_geometry view = {.dtype = o->dtype, .rank = o->rank, .sizes = o->sizes, .strides = o->strides};
   if (tpu_is_partial(sig, k, seg->values[ref]->layout)) {
     uint32_t i = (*offset)++;
-    if (dynamic && dynamic[i]) view.dyn_offset = tpu_slot(b, seg->n_numbers + i, TPU_I64);
-    else view.offset = seg->offsets[i];
+    if (multiple && multiple[i]) {
+      view.dyn_offset = tpu_slot(b, seg->n_numbers + i, TPU_I64);
+      view.dyn_multiple = multiple[i];
+    } else {
+      view.offset = seg->offsets[i];
+    }
   }
   if (out_view) {
     *out_view = view;
@@ -44,7 +48,7 @@ static void place_result(tpu_build *b, const tpu_record_out *o, tpu_val v, tpu_v
   vals[o->value] = v;
 }
 
-static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r, const uint8_t *dynamic, tpu_val *vals) {
+static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r, const int64_t *multiple, tpu_val *vals) {
   const tpu_signature *sig = r->sig;
   uint32_t offset = r->offset;
   b->slot_base = 0;
@@ -56,13 +60,13 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
     }
     case SIG_STORE: {
       tpu_view_geometry view;
-      tpu_val base = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, dynamic, &view);
-      tpu_val src = read_operand(b, seg, vals, sig, 1, seg->refs[r->ref + 1], &offset, dynamic, NULL);
+      tpu_val base = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, multiple, &view);
+      tpu_val src = read_operand(b, seg, vals, sig, 1, seg->refs[r->ref + 1], &offset, multiple, NULL);
       vals[seg->outs[r->out].value] = tpu_view_write(b, base, &view, tpu_convert(b, src, view.dtype));
       return;
     }
     case SIG_CONVERT: {
-      tpu_val src = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, dynamic, NULL);
+      tpu_val src = read_operand(b, seg, vals, sig, 0, seg->refs[r->ref], &offset, multiple, NULL);
       place_result(b, &seg->outs[r->out], src, vals);
       return;
     }
@@ -74,7 +78,7 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
   for (int k = 0; k < args.n_operands; k++) {
     ops[k] = sig->args.operands[k];
     if (ops[k].dtype == TPU_DTYPE_NONE) continue;
-    ops[k].val = read_operand(b, seg, vals, sig, k, seg->refs[r->ref + (uint32_t)k], &offset, dynamic, NULL);
+    ops[k].val = read_operand(b, seg, vals, sig, k, seg->refs[r->ref + (uint32_t)k], &offset, multiple, NULL);
   }
   args.operands = ops;
   tpu_outs outs = {.n = args.n_returns};
@@ -106,7 +110,7 @@ static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted
   tpu_status status = NULL;
   for (uint32_t r = 0; r < seg->n_records; r++) {
     b.scope = r + 1;
-    lower_record(&b, seg, &seg->records[r], w->dynamic, vals);
+    lower_record(&b, seg, &seg->records[r], w->multiple, vals);
     if (tpu_build_failed(&b)) {
       status = tpu_build_status(&b);
       const tpu_row *row = seg->records[r].sig->args.row;
@@ -314,7 +318,7 @@ static bool same_program(const tpu_program *p, const tpu_segment *seg) {
 
 static bool same_offsets(const tpu_program *p, const tpu_segment *seg) {
   for (uint32_t i = 0; i < p->n_offsets; i++)
-    if (!p->dynamic[i] && p->offsets[i] != seg->offsets[i]) return false;
+    if (p->multiple[i] ? seg->offsets[i] % p->multiple[i] != 0 : p->offsets[i] != seg->offsets[i]) return false;
   return true;
 }
 
@@ -330,8 +334,41 @@ static void program_destroy(tpu_program *p) {
   tpu_free((void *)p->layouts);
   tpu_free(p->replaces);
   tpu_free(p->offsets);
-  tpu_free(p->dynamic);
+  tpu_free(p->multiple);
   tpu_free(p);
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a < 0 ? -a : a;
+}
+
+/* The offsets in which the segment differs from `like` become run-time slots. Each is known to be a multiple of the innermost dims of
+ * the base that divide what was seen: a position among rows stays one. */
+static void free_offsets(const tpu_segment *seg, const tpu_program *like, int64_t *multiple) {
+  for (uint32_t r = 0; r < seg->n_records; r++) {
+    const tpu_rec *rec = &seg->records[r];
+    uint32_t i = rec->offset;
+    for (int k = 0; k < rec->sig->args.n_operands; k++) {
+      uint32_t ref = seg->refs[rec->ref + (uint32_t)k];
+      if (ref == NO_VALUE) continue;
+      const tpu_layout *l = seg->values[ref]->layout;
+      if (!tpu_is_partial(rec->sig, k, l)) continue;
+      uint32_t at = i++;
+      if (!like->multiple[at] && like->offsets[at] == seg->offsets[at]) continue;
+      int64_t seen = gcd(like->multiple[at] ? like->multiple[at] : like->offsets[at], seg->offsets[at]), size = 1;
+      multiple[at] = 1;
+      if (tpu_dtype_bytes(l->dtype) != tpu_dtype_bytes(rec->sig->args.operands[k].dtype)) continue;
+      for (int d = l->rank - 1; d >= 0 && l->numel; d--) {
+        size *= l->dims[d];
+        if (seen % size == 0) multiple[at] = size;
+      }
+    }
+  }
 }
 
 /* A program entry for the segment. `like`: a program that differs only in offsets; those become run-time slots. */
@@ -349,10 +386,10 @@ static tpu_program *program_create(const tpu_segment *seg, const tpu_program *li
   p->refs = copy_of(seg->refs, sizeof *p->refs * p->n_refs);
   p->outs = copy_of(seg->outs, sizeof *p->outs * p->n_outs);
   p->offsets = copy_of(seg->offsets, sizeof *p->offsets * p->n_offsets);
-  p->dynamic = tpu_calloc(p->n_offsets + 1, 1);
+  p->multiple = tpu_calloc(p->n_offsets + 1, sizeof *p->multiple);
   p->layouts = tpu_malloc(sizeof(tpu_layout *) * (p->n_values + 1));
   p->replaces = tpu_malloc(sizeof *p->replaces * (p->n_values + 1));
-  if (!p->records || !p->refs || !p->outs || !p->offsets || !p->dynamic || !p->layouts || !p->replaces) {
+  if (!p->records || !p->refs || !p->outs || !p->offsets || !p->multiple || !p->layouts || !p->replaces) {
     program_destroy(p);
     return NULL;
   }
@@ -360,7 +397,7 @@ static tpu_program *program_create(const tpu_segment *seg, const tpu_program *li
     p->layouts[i] = seg->values[i]->layout;
     p->replaces[i] = seg->values[i]->replaces;
   }
-  for (uint32_t i = 0; like && i < p->n_offsets; i++) p->dynamic[i] = like->dynamic[i] || like->offsets[i] != seg->offsets[i];
+  if (like) free_offsets(seg, like, p->multiple);
   return p;
 }
 
@@ -417,7 +454,7 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   if (!want) return out_of_memory();
   for (const tpu_program *other = tpu_map_get(&programs, seg->key.lo); other; other = other->next)
     if (same_program(other, seg)) add_outputs(want, other, words);
-  wanted w = {.dynamic = p->dynamic, .live = want};
+  wanted w = {.multiple = p->multiple, .live = want};
   tpu_exe *e = NULL;
   p->compiling = true;
   tpu_rt_unlock();

@@ -149,6 +149,33 @@ TEST(moving_offsets) {
   CHECK_NOTHING_LIVES();
 }
 
+/* A prompt of seven rows, then one row after the other: what is learnt of the offsets holds for all of them. */
+TEST(prompt_then_rows) {
+  NEED_FAKE();
+  tensor cache, x;
+  CHECK_OK(floats(32, 4, 0, &cache));
+  CHECK_OK(floats(1, 4, 9, &x));
+  static const int positions[] = {0, 7, 8, 9, 31, 2};
+  tpu_cache_clear();
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 6; i++) {
+    tensor at = rows_of(&cache, positions[i], positions[i] + 1);
+    CHECK_OK(copy_to(lane, &x, &at));
+    CHECK_OK(tpu_cut(lane, -1));
+  }
+  CHECK_INT(stats_now().compiles - before.compiles, 2);
+  /* Parts of a row after parts at whole rows: once more. */
+  tensor row = rows_of(&cache, 3, 4), at = row;
+  at.offset++;
+  for (int i = 0; i < 3; i++, at.offset++) {
+    CHECK_OK(copy_to(lane, &x, &at));
+    CHECK_OK(tpu_cut(lane, -1));
+  }
+  CHECK_INT(stats_now().compiles - before.compiles, 3);
+  drop(&cache), drop(&x);
+  CHECK_NOTHING_LIVES();
+}
+
 /* Two offsets that begin to move at different times. */
 TEST(offsets_move_one_after_the_other) {
   NEED_FAKE();
@@ -257,6 +284,6 @@ TEST(cache_clear) {
 }
 
 TEST_MAIN(TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
-          TEST_CASE(moving_offsets), TEST_CASE(offsets_move_one_after_the_other),
+          TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
           TEST_CASE(loop_without_cuts), TEST_CASE(cut_later), TEST_CASE(size_limit),
           TEST_CASE(cache_clear));
