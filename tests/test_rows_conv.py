@@ -72,6 +72,7 @@ DENSE = [
     Case((2, 6, 8, 8), (4, 3, 3, 3), padding=1, groups=2),
     Case((2, 6, 9), (9, 2, 3), stride=2, groups=3),
     Case((2, 8, 7, 7), (8, 2, 3, 3), stride=2, padding=1, dilation=2, groups=4),
+    Case((2, 24, 6, 6), (36, 2, 3, 3), padding=1, groups=12),
 ]
 POINTWISE = [
     Case((2, 3, 8, 9), (5, 3, 1, 1)),

@@ -146,18 +146,39 @@ static tpu_val dense_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu
   return convolve(b, c, x, gy, &win, (roles){1, 0, 0, 1, 1, 0});
 }
 
-enum { MAX_GROUPS_APART = 64 };
+enum { MAX_PARTS = 8, MAX_BLOCKS = 64 };
 
-/* XLA's CPU backend runs batch_group_count as a plain loop, 100 times slower than one convolution a group. */
-static tpu_val weight_gradient_by_group(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
-  tpu_val parts[MAX_GROUPS_APART];
-  int64_t in = w_dims[1], out = w_dims[0] / c->groups;
-  for (int g = 0; g < c->groups; g++) {
-    tpu_val xg = tpu_slice_dim(b, x, 1, g * in, (g + 1) * in, 1);
-    tpu_val yg = tpu_slice_dim(b, gy, 1, g * out, (g + 1) * out, 1);
-    parts[g] = dense_weight_gradient(b, c, xg, yg, w_dims, 1);
+static int64_t parts_of(int64_t groups) {
+  int64_t n = groups < MAX_PARTS ? groups : MAX_PARTS;
+  while (groups % n) n--;
+  return n;
+}
+
+/* w [p * O', p * I', *] -> its p blocks on the diagonal, [p * O', I', *]. */
+static tpu_val diagonal_blocks(tpu_build *b, tpu_val w, int64_t p, const int64_t *w_dims) {
+  int64_t out = tpu_dim_of(b, w, 0) / p, in = w_dims[1];
+  tpu_val blocks[MAX_BLOCKS];
+  for (int64_t i = 0; i < p; i++) {
+    tpu_val rows = tpu_slice_dim(b, w, 0, i * out, (i + 1) * out, 1);
+    blocks[i] = tpu_slice_dim(b, rows, 1, i * in, (i + 1) * in, 1);
   }
-  return tpu_concat(b, (int)c->groups, parts, 0);
+  return tpu_concat(b, (int)p, blocks, 0);
+}
+
+/* XLA's CPU backend runs batch_group_count as a plain loop, 100 times slower than a convolution for each part of the groups. Groups of
+ * one part are convolved as if they were one, and the blocks that pair different groups dropped: more products, but no more
+ * convolutions to compile than MAX_PARTS. */
+static tpu_val weight_gradient_by_parts(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
+  int64_t n = parts_of(c->groups);
+  int64_t p = c->groups / n, in = w_dims[1] * p, out = w_dims[0] / n;
+  tpu_val parts[MAX_PARTS];
+  for (int64_t i = 0; i < n; i++) {
+    tpu_val xs = tpu_slice_dim(b, x, 1, i * in, (i + 1) * in, 1);
+    tpu_val ys = tpu_slice_dim(b, gy, 1, i * out, (i + 1) * out, 1);
+    parts[i] = dense_weight_gradient(b, c, xs, ys, w_dims, 1);
+    if (p > 1) parts[i] = diagonal_blocks(b, parts[i], p, w_dims);
+  }
+  return tpu_concat(b, (int)n, parts, 0);
 }
 
 tpu_val conv_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
@@ -166,6 +187,7 @@ tpu_val conv_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy,
   if (is_empty(b, x, gy) || numel == 0) return tpu_build_failed(b) ? TPU_POISON : zeros(b, x, 2 + c->spatial, w_dims);
   if (conv_is_pointwise(b, c, w_dims)) return conv_pointwise_weight_gradient(b, c, x, gy, w_dims);
   if (conv_is_depthwise(b, c, w_dims)) return conv_depthwise_weight_gradient(b, c, x, gy, w_dims);
-  if (c->groups > 1 && c->groups <= MAX_GROUPS_APART && on_cpu(b)) return weight_gradient_by_group(b, c, x, gy, w_dims);
+  if (c->groups > 1 && parts_of(c->groups) * MAX_BLOCKS >= c->groups && on_cpu(b))
+    return weight_gradient_by_parts(b, c, x, gy, w_dims);
   return dense_weight_gradient(b, c, x, gy, w_dims, c->groups);
 }

@@ -41,6 +41,9 @@ static tpu_val channels_to_second(tpu_build *b, tpu_val x) {
   return tpu_transpose(b, x, perm);
 }
 
+/* Is the matrix larger than one image's share of both operands? Then it should be neither repeated nor made once an image. */
+static bool matrix_is_large(int64_t in, int64_t out, int64_t points) { return points == 1 || in * out > points * (in + out); }
+
 /* x [N, C, *] by m [C, K] (transposed: [K, C]) over the channels -> [N, K, *]. m is [G, C/G, K/G] with groups. */
 static tpu_val mix_channels(tpu_build *b, const conv *c, tpu_val x, tpu_val m, bool transposed) {
   int rank = tpu_rank_of(b, x);
@@ -49,7 +52,7 @@ static tpu_val mix_channels(tpu_build *b, const conv *c, tpu_val x, tpu_val m, b
   int64_t n = dims[0], in = dims[1] / g, points = volume(c->spatial, dims + 2);
   int64_t out = tpu_dim_of(b, m, transposed ? 1 : 2);
   dims[1] = out * g;
-  if (g == 1 && (c->channels_last || points == 1)) {
+  if (g == 1 && (c->channels_last || matrix_is_large(in, out, points))) {
     int64_t last[TPU_MAX_RANK];
     tpu_val rows = channels_to_last(b, x);
     memcpy(last, tpu_dims_of(b, rows), sizeof *last * (size_t)rank);
@@ -88,7 +91,7 @@ tpu_val conv_pointwise_weight_gradient(tpu_build *b, const conv *c, tpu_val x, t
   int64_t g = c->groups, n = tpu_dim_of(b, x, 0), in = w_dims[1], out = w_dims[0] / g;
   int64_t points = volume(c->spatial, tpu_dims_of(b, x) + 2);
   tpu_val gw;
-  if (g == 1 && (points == 1 || in * out > points * (in + out))) { /* a product per image would be larger than both operands */
+  if (g == 1 && matrix_is_large(in, out, points)) {
     x = tpu_reshape(b, x, 3, (const int64_t[]){n, in, points});
     gy = tpu_reshape(b, gy, 3, (const int64_t[]){n, out, points});
     const int64_t both[2] = {0, 2};
@@ -234,14 +237,21 @@ static void add_each(tpu_build *b, const tpu_val *params, tpu_val *out_returns, 
   for (int i = 0; i < n; i++) out_returns[i] = tpu_add(b, params[i], params[n + i]);
 }
 
-/* One reduction of several products at once: alone, a reduction over slices is not vectorised and takes 10 times longer. */
+/* One reduction of several products at once: alone, a reduction over slices is not vectorised and takes 10 times longer. With the
+ * channels innermost it takes 3 times longer too. */
 tpu_val conv_depthwise_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
   enum { AT_ONCE = 8 };
   int64_t y_sizes[CONV_MAX_SPATIAL], taps = volume(c->spatial, w_dims + 2), axes[TPU_MAX_RANK];
   for (int d = 0; d < c->spatial; d++) y_sizes[d] = tpu_dim_of(b, gy, 2 + d);
-  x = padded(b, c, to_order(b, c, x));
-  gy = to_order(b, c, gy);
-  int channel = order_of(c).channel, n_axes = 0;
+  conv rows = *c;
+  rows.channels_last = false;
+  if (c->channels_last) {
+    x = separated(b, x);
+    gy = separated(b, gy);
+  }
+  c = &rows;
+  x = padded(b, c, x);
+  int channel = 1, n_axes = 0;
   for (int d = 0; d < 2 + c->spatial; d++)
     if (d != channel) axes[n_axes++] = d;
   tpu_val columns[MAX_TAPS], products[AT_ONCE], inits[AT_ONCE];

@@ -87,7 +87,7 @@ static int trailing_axes(int rank, int n_axes, const int64_t *axes) {
 
 /* [.., last dims] -> [.., their product] */
 static tpu_val merge_last(tpu_build *b, tpu_val x, int n) {
-  int64_t dims[TPU_MAX_RANK];
+  int64_t dims[TPU_MAX_RANK + 1];
   int rank = tpu_rank_of(b, x) - n;
   memcpy(dims, tpu_dims_of(b, x), sizeof *dims * (size_t)rank);
   dims[rank] = 1;
@@ -102,7 +102,8 @@ static bool has_long_rows(tpu_build *b, tpu_val x, int trailing) {
   if (!tpu_is_float(tpu_dtype_of(b, x)) || tpu_dtype_bytes(tpu_dtype_of(b, x)) < 4) return false;
   int64_t size = 1;
   for (int d = tpu_rank_of(b, x) - trailing; d < tpu_rank_of(b, x); d++) size *= tpu_dim_of(b, x, d);
-  return size >= LONG_ROW && tpu_numel_of(b, x) > 0;
+  int64_t numel = tpu_numel_of(b, x);
+  return size >= LONG_ROW && numel > size; /* a single row is reduced well as it is */
 }
 
 tpu_val sum_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes) {
