@@ -148,7 +148,7 @@ static PyObject *mode_set(PyObject *self, PyObject *arg) {
 
 static PyObject *mode_get_thread(PyObject *self, PyObject *none) {
   (void)self, (void)none;
-  return PyLong_FromLong(tpu_mode_get_thread());
+  return PyLong_FromLong(tpu_lane_mode_get(bridge_lane()));
 }
 
 static PyObject *mode_set_thread(PyObject *self, PyObject *arg) {
@@ -160,7 +160,7 @@ static PyObject *mode_set_thread(PyObject *self, PyObject *arg) {
     WITHOUT_GIL(status, tpu_cut(bridge_lane(), -1));
     if (status) return fail(status);
   }
-  tpu_mode_set_thread((int)mode);
+  tpu_lane_mode_set(bridge_lane(), (int)mode);
   Py_RETURN_NONE;
 }
 

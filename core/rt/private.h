@@ -139,6 +139,7 @@ struct tpu_segment {
 #define TPU_LOOP_RECORDS 1024
 struct tpu_lane {
   atomic_int refs;
+  atomic_int mode; /* -1: the process' */
   bool cut_later;
   int n_segments;
   tpu_segment **segments; /* by device; NULL: nothing pending */
@@ -232,6 +233,6 @@ static inline void tpu_rt_lock(void) { pthread_mutex_lock(&tpu_rt.lock); }
 static inline void tpu_rt_unlock(void) { pthread_mutex_unlock(&tpu_rt.lock); }
 const tpu_config *tpu_rt_config(void);
 bool tpu_event_push(int device, tpu_event *event); /* lock held; false: no room, the event is still the caller's */
-tpu_mode tpu_mode_now(void);
+tpu_mode tpu_mode_now(const tpu_lane *lane);
 
 #endif

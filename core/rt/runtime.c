@@ -17,7 +17,6 @@ static atomic_bool bad_fork;
 static bool configured;
 static tpu_config config;
 static atomic_int mode = TPU_DEFER_AND_FUSE;
-static _Thread_local int thread_mode = -1;
 
 void tpu_configure(const tpu_config *c) {
   pthread_mutex_lock(&init_lock);
@@ -134,10 +133,9 @@ int tpu_device_count(void) {
 /* --- modes and policy */
 void tpu_mode_set(tpu_mode m) { atomic_store(&mode, (int)m); }
 tpu_mode tpu_mode_get(void) { return (tpu_mode)atomic_load(&mode); }
-void tpu_mode_set_thread(int m) { thread_mode = m; }
-int tpu_mode_get_thread(void) { return thread_mode; }
-tpu_mode tpu_mode_now(void) {
-  return thread_mode >= 0 ? (tpu_mode)thread_mode : (tpu_mode)atomic_load_explicit(&mode, memory_order_relaxed);
+tpu_mode tpu_mode_now(const tpu_lane *lane) {
+  int own = tpu_lane_mode_get(lane);
+  return own >= 0 ? (tpu_mode)own : tpu_mode_get();
 }
 
 static atomic_int precision = TPU_PRECISION_HIGHEST;

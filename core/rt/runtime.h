@@ -42,8 +42,6 @@ int tpu_device_count(void);       /* without loading the plugin where possible (
 typedef enum tpu_mode { TPU_DEFER_AND_FUSE, TPU_DEFER_NEVER, TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING } tpu_mode;
 void tpu_mode_set(tpu_mode mode); /* process-wide */
 tpu_mode tpu_mode_get(void);
-void tpu_mode_set_thread(int mode); /* this thread's override; -1: none */
-int tpu_mode_get_thread(void);
 void tpu_precision_set(tpu_precision precision); /* of float32 contractions; part of the key from then on */
 tpu_precision tpu_precision_get(void);
 
@@ -51,6 +49,9 @@ tpu_precision tpu_precision_get(void);
 typedef struct tpu_lane tpu_lane;
 tpu_lane *tpu_lane_create(void);       /* NULL: out of memory */
 tpu_lane *tpu_lane_retain(tpu_lane *lane);
+/* The lane's own mode; -1: the process' one. It goes where the lane goes, so to the threads that run its backward too. */
+void tpu_lane_mode_set(tpu_lane *lane, int mode);
+int tpu_lane_mode_get(const tpu_lane *lane);
 void tpu_lane_release(tpu_lane *lane); /* what is pending stays and runs when somebody needs it */
 
 /* --- storages */

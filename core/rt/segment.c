@@ -10,6 +10,7 @@ tpu_lane *tpu_lane_create(void) {
   tpu_lane *lane = tpu_calloc(1, sizeof *lane);
   if (!lane) return NULL;
   atomic_init(&lane->refs, 1);
+  atomic_init(&lane->mode, -1);
   if (tpu_in_bad_fork()) return lane; /* can record nothing */
   tpu_rt_lock();
   lane->next = tpu_rt.lanes;
@@ -18,6 +19,9 @@ tpu_lane *tpu_lane_create(void) {
   tpu_rt_unlock();
   return lane;
 }
+
+void tpu_lane_mode_set(tpu_lane *lane, int mode) { atomic_store_explicit(&lane->mode, mode, memory_order_relaxed); }
+int tpu_lane_mode_get(const tpu_lane *lane) { return atomic_load_explicit(&lane->mode, memory_order_relaxed); }
 
 tpu_lane *tpu_lane_retain(tpu_lane *lane) {
   atomic_fetch_add(&lane->refs, 1);
@@ -359,7 +363,7 @@ static tpu_value *append_store(tpu_segment *seg, const tpu_signature *store, con
 
 /* In the per-op modes everything recorded is launched at once. */
 static tpu_status after_record(tpu_lane *lane, int device) {
-  tpu_mode mode = tpu_mode_now();
+  tpu_mode mode = tpu_mode_now(lane);
   if (mode == TPU_DEFER_AND_FUSE || !lane->segments[device]) return NULL;
   return tpu_segment_launch(lane->segments[device], mode == TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING);
 }
