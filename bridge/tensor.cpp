@@ -22,6 +22,7 @@
 #include <ATen/ops/view_native.h>
 #include <ATen/SDPBackend.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <mutex>
@@ -48,15 +49,14 @@ at::Tensor make_empty(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::Sca
   at::detail::check_size_nonnegative(sizes);
   const tpu_dtype dtype = dtype_of(type);
   const size_t item = c10::elementSize(type);
-  c10::SmallVector<int64_t, 8> row_major;
-  if (strides.data() == nullptr && !sizes.empty()) {
-    row_major.assign(sizes.size(), 1);
-    int64_t step = 1;
-    for (size_t i = sizes.size(); i-- > 0; step *= std::max<int64_t>(sizes[i], 1)) row_major[i] = step;
+  c10::DimVector row_major;
+  const bool contiguous = strides.data() == nullptr;
+  if (contiguous) {
+    row_major = c10::contiguous_strides(sizes);
     strides = row_major;
   }
-  const size_t nbytes = row_major.empty() ? at::detail::computeStorageNbytes(sizes, strides, item)
-                                          : at::detail::computeStorageNbytesContiguous(sizes, item);
+  const size_t nbytes = contiguous ? at::detail::computeStorageNbytesContiguous(sizes, item)
+                                   : at::detail::computeStorageNbytes(sizes, strides, item);
   tpu_storage* storage;
   check(tpu_storage_create(device, static_cast<int64_t>(nbytes), &storage));
   const tpu_tensor as{storage, dtype, static_cast<int>(sizes.size()), sizes.data(), strides.data(), 0};

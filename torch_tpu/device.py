@@ -255,26 +255,31 @@ def _on(device: _Device) -> torch.device:
     return torch.device("tpu", _get_device_index(device))
 
 
-class Stream(torch.Stream):
+class _OfDevice(type):
+    """PyTorch's methods take no subclasses of its streams and events, so the constructors below make plain ones."""
+
+    def __instancecheck__(cls, obj: object) -> bool:
+        return isinstance(obj, cls.__mro__[1]) and obj.device.type == "tpu"
+
+
+class Stream(torch.Stream, metaclass=_OfDevice):
     """A device has one stream; work is ordered by the data it needs. Exists so that programs for CUDA run."""
 
-    def __new__(cls, device: _Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+    def __new__(cls, device: _Device = None, priority: int = 0, **kwargs: Any) -> torch.Stream:
         kwargs.pop("pinned", None)
         if "stream_id" in kwargs:
-            return super().__new__(cls, **kwargs)
-        return super().__new__(cls, device=_on(device), priority=priority)
+            return torch.Stream(**kwargs)
+        return torch.Stream(device=_on(device), priority=priority)
 
 
-class Event(torch.Event):
+class Event(torch.Event, metaclass=_OfDevice):
     """A point in a device's work. With `enable_timing`, recording it waits for the work before it."""
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False,
         device: _Device = None,
-    ) -> Event:  # fmt: skip
-        return super().__new__(
-            cls, device=_on(device), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
-        )
+    ) -> torch.Event:  # fmt: skip
+        return torch.Event(_on(device), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def current_stream(device: _Device = None) -> torch.Stream:
