@@ -169,8 +169,7 @@ static const harness_operand *operand_of_param(const harness_call *call, uint32_
 
 static tpu_status execute(const harness_call *call, const tpu_module *module, int n_outputs, tpu_buffer **outputs) {
   tpu_option overrides[] = {{"xla_cpu_enable_fast_min_max", "false"}};
-  tpu_compile_options options = {.overrides = overrides,
-                                 .override_count = tpu_client_quirks(client)->cpu_overrides ? 1 : 0};
+  tpu_compile_options options = {.overrides = overrides, .override_count = tpu_client_quirks(client)->cpu_overrides ? 1 : 0};
   tpu_executable *executable;
   TPU_TRY(tpu_compile(client, text.data, text.size, &options, &executable));
   size_t n_inputs = 0;
@@ -178,12 +177,11 @@ static tpu_status execute(const harness_call *call, const tpu_module *module, in
   tpu_buffer **inputs = tpu_arena_calloc(&memory, module->n_params + 2u, sizeof *inputs);
   uint32_t *words = tpu_arena_calloc(&memory, n_words + 2u, sizeof *words);
   double *doubles = tpu_arena_calloc(&memory, n_doubles + 2u, sizeof *doubles);
-  tpu_status s = inputs && words && doubles ? pack_slots(call, module, words, doubles)
-                                            : tpu_error(TPU_RESOURCE_EXHAUSTED, "out of memory");
+  tpu_status s =
+      inputs && words && doubles ? pack_slots(call, module, words, doubles) : tpu_error(TPU_RESOURCE_EXHAUSTED, "out of memory");
   for (uint32_t i = 0; i < module->n_params && !s; i++) {
     const harness_operand *o = operand_of_param(call, module->params[i]);
-    s = tpu_buffer_from_host(client, 0, (tpu_dtype)o->dtype, o->rank, o->sizes, o->data, TPU_HOST_COPY,
-                             &inputs[n_inputs], NULL);
+    s = tpu_buffer_from_host(client, 0, (tpu_dtype)o->dtype, o->rank, o->sizes, o->data, TPU_HOST_COPY, &inputs[n_inputs], NULL);
     if (!s) n_inputs++;
   }
   if (!s && n_words) {
@@ -196,8 +194,7 @@ static tpu_status execute(const harness_call *call, const tpu_module *module, in
     s = tpu_buffer_from_host(client, 0, TPU_F64, 1, &n, doubles, TPU_HOST_COPY, &inputs[n_inputs], NULL);
     if (!s) n_inputs++;
   }
-  if (!s)
-    s = tpu_execute(client, executable, 0, inputs, n_inputs, NULL, 0, outputs, (size_t)n_outputs, NULL);
+  if (!s) s = tpu_execute(client, executable, 0, inputs, n_inputs, NULL, 0, outputs, (size_t)n_outputs, NULL);
   for (size_t i = 0; i < n_inputs; i++) tpu_buffer_destroy(client, inputs[i]);
   tpu_executable_destroy(client, executable);
   return s;
@@ -295,8 +292,7 @@ void harness_run(const harness_call *call, harness_reply *reply) {
   reply->code = (int32_t)tpu_status_code(s);
   if (s) {
     tpu_strbuf_printf(&message, "%s", tpu_status_message(s));
-    if (tpu_status_code(s) == TPU_INTERNAL)
-      tpu_strbuf_printf(&message, " [%s:%d]", tpu_status_file(s), tpu_status_line(s));
+    if (tpu_status_code(s) == TPU_INTERNAL) tpu_strbuf_printf(&message, " [%s:%d]", tpu_status_file(s), tpu_status_line(s));
     reply->message = message.data;
   }
   tpu_status_release(s);

@@ -13,8 +13,7 @@
 static bool gelu_is_tanh(tpu_build *b, const tpu_args *a, int i) {
   const char *approximate = arg_str(a, i);
   if (strcmp(approximate, "tanh") == 0) return true;
-  if (strcmp(approximate, "none") != 0)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "approximate argument must be either none or tanh.");
+  if (strcmp(approximate, "none") != 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "approximate argument must be either none or tanh.");
   return false;
 }
 
@@ -50,8 +49,7 @@ static tpu_val apply(tpu_build *b, const tpu_args *a, tpu_val x) {
     case ACT_HARDTANH: return clamp_between(b, x, number_like(b, a, 1, x), number_like(b, a, 2, x));
     case ACT_HARDSWISH: return div_c(b, tpu_mul(b, x, min_c(b, max_c(b, add_c(b, x, 3), 0), 6)), 6);
     case ACT_HARDSIGMOID: return div_c(b, min_c(b, max_c(b, add_c(b, x, 3), 0), 6), 6);
-    case ACT_LEAKY_RELU:
-      return tpu_select(b, compare_c(b, TPU_GT, x, 0), x, tpu_mul(b, x, number_like(b, a, 1, x)));
+    case ACT_LEAKY_RELU: return tpu_select(b, compare_c(b, TPU_GT, x, 0), x, tpu_mul(b, x, number_like(b, a, 1, x)));
     case ACT_ELU: return elu(b, a, x);
     case ACT_CELU: return celu(b, a, x);
     case ACT_SOFTPLUS: {
@@ -59,8 +57,7 @@ static tpu_val apply(tpu_build *b, const tpu_args *a, tpu_val x) {
       tpu_val straight = tpu_compare(b, TPU_GT, z, number_like(b, a, 2, x));
       return tpu_select(b, straight, x, tpu_div(b, softplus(b, z), beta));
     }
-    case ACT_THRESHOLD:
-      return tpu_select(b, tpu_compare(b, TPU_LE, x, number_like(b, a, 1, x)), number_like(b, a, 2, x), x);
+    case ACT_THRESHOLD: return tpu_select(b, tpu_compare(b, TPU_LE, x, number_like(b, a, 1, x)), number_like(b, a, 2, x), x);
     case ACT_HARDSHRINK: {
       tpu_val l = number_like(b, a, 1, x);
       tpu_val inside = tpu_and(b, tpu_compare(b, TPU_GE, x, tpu_neg(b, l)), tpu_compare(b, TPU_LE, x, l));
@@ -131,8 +128,7 @@ static tpu_val gradient(tpu_build *b, const tpu_args *a, tpu_val g, tpu_val x) {
       return tpu_mul(b, g, tpu_mul(b, c_sub(b, 1, y), y));
     }
     case ACT_TANH: return tpu_mul(b, g, c_sub(b, 1, square(b, conjugate(b, x))));
-    case ACT_HARDTANH:
-      return select_else_c(b, between(b, x, number_like(b, a, 2, x), number_like(b, a, 3, x)), g, 0);
+    case ACT_HARDTANH: return select_else_c(b, between(b, x, number_like(b, a, 2, x), number_like(b, a, 3, x)), g, 0);
     case ACT_HARDSWISH: {
       tpu_val middle = tpu_mul(b, g, add_c(b, div_c(b, x, 3), 0.5));
       tpu_val high = tpu_select(b, compare_c(b, TPU_LT, x, 3), middle, g);
@@ -140,8 +136,7 @@ static tpu_val gradient(tpu_build *b, const tpu_args *a, tpu_val g, tpu_val x) {
     }
     case ACT_HARDSIGMOID:
       return select_else_c(b, between(b, x, tpu_full_like(b, x, -3), tpu_full_like(b, x, 3)), div_c(b, g, 6), 0);
-    case ACT_LEAKY_RELU:
-      return tpu_select(b, compare_c(b, TPU_GT, x, 0), g, tpu_mul(b, g, number_like(b, a, 2, x)));
+    case ACT_LEAKY_RELU: return tpu_select(b, compare_c(b, TPU_GT, x, 0), g, tpu_mul(b, g, number_like(b, a, 2, x)));
     case ACT_SOFTPLUS: {
       tpu_val z = tpu_mul(b, x, number_like(b, a, 2, x));
       tpu_val straight = tpu_compare(b, TPU_GT, z, number_like(b, a, 3, x));
@@ -181,8 +176,7 @@ void lower_elu_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     low = tpu_mul(b, tpu_mul(b, g, input_scale), tpu_add(b, x, coefficient));
   else
     low = tpu_mul(b, tpu_mul(b, g, tpu_mul(b, input_scale, coefficient)), tpu_exp(b, tpu_mul(b, x, input_scale)));
-  o->out[0].val =
-      tpu_convert(b, tpu_select(b, compare_c(b, TPU_LE, x, 0), low, tpu_mul(b, g, scale)), dtype);
+  o->out[0].val = tpu_convert(b, tpu_select(b, compare_c(b, TPU_LE, x, 0), low, tpu_mul(b, g, scale)), dtype);
 }
 
 /* (output, buffer); like on CUDA the buffer is empty: the gradient needs only self. */
@@ -240,8 +234,7 @@ void lower_glu_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_prelu(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val xs[2];
   tpu_dtype dtype = math_operands(b, a, 2, xs);
-  o->out[0].val =
-      tpu_convert(b, tpu_select(b, compare_c(b, TPU_GT, xs[0], 0), xs[0], tpu_mul(b, xs[1], xs[0])), dtype);
+  o->out[0].val = tpu_convert(b, tpu_select(b, compare_c(b, TPU_GT, xs[0], 0), xs[0], tpu_mul(b, xs[1], xs[0])), dtype);
 }
 
 /* (grad_output, self, weight) -> gradients of self and weight, both of self's size */
@@ -262,6 +255,5 @@ void lower_rrelu_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   tpu_val slope = mul_c(b, tpu_add(b, number_like(b, a, 3, xs[1]), number_like(b, a, 4, xs[1])), 0.5);
-  o->out[0].val =
-      tpu_convert(b, tpu_select(b, compare_c(b, TPU_GT, xs[1], 0), xs[0], tpu_mul(b, xs[0], slope)), dtype);
+  o->out[0].val = tpu_convert(b, tpu_select(b, compare_c(b, TPU_GT, xs[1], 0), xs[0], tpu_mul(b, xs[0], slope)), dtype);
 }

@@ -1,16 +1,15 @@
 /* Rows: sums, products, quotients and powers. Source: aten/src/ATen/native/BinaryOps.cpp, cpu/BinaryOpsKernel.cpp, Pow.cpp. */
-#include "aten/elementwise.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "aten/elementwise.h"
 
 static bool check_alpha(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype) {
   tpu_dtype alpha = arg_number_dtype(a, i);
   if (alpha == TPU_BOOL && dtype != TPU_BOOL)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "Boolean alpha only supported for Boolean results.");
   else if (is_whole(dtype) && alpha != TPU_DTYPE_NONE && !is_whole(alpha) && !tpu_is_complex(alpha))
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "For integral input tensors, argument alpha must not be a floating point number.");
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
   else if (!tpu_is_complex(dtype) && alpha != TPU_DTYPE_NONE && tpu_is_complex(alpha))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "For non-complex input tensors, argument alpha must not be a complex number.");
   else
@@ -24,8 +23,7 @@ static tpu_val scaled(tpu_build *b, const tpu_args *a, int i, tpu_val x) {
 }
 
 static bool bool_argument(const tpu_args *a, int i) {
-  return a->arg[i].kind == TPU_ARG_TENSOR ? a->operands[a->arg[i].first].dtype == TPU_BOOL
-                                          : arg_number_dtype(a, i) == TPU_BOOL;
+  return a->arg[i].kind == TPU_ARG_TENSOR ? a->operands[a->arg[i].first].dtype == TPU_BOOL : arg_number_dtype(a, i) == TPU_BOOL;
 }
 
 static bool check_sub(tpu_build *b, const tpu_args *a) {
@@ -84,8 +82,7 @@ static tpu_val divide_floor(tpu_build *b, tpu_val x, tpu_val y) {
   tpu_val down = tpu_unary(b, TPU_HLO_FLOOR, q);
   down = tpu_select(b, compare_c(b, TPU_GT, tpu_sub(b, q, down), 0.5), add_c(b, down, 1), down);
   tpu_val zero = copy_sign(b, zero_like(b, q), quotient);
-  return tpu_select(b, compare_c(b, TPU_EQ, y, 0), quotient,
-                    tpu_select(b, compare_c(b, TPU_EQ, q, 0), zero, down));
+  return tpu_select(b, compare_c(b, TPU_EQ, y, 0), quotient, tpu_select(b, compare_c(b, TPU_EQ, q, 0), zero, down));
 }
 
 void lower_div(tpu_build *b, const tpu_args *a, tpu_outs *o) {
@@ -98,8 +95,7 @@ void lower_div(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   bool down = strcmp(mode, "floor") == 0;
   if (!down && strcmp(mode, "trunc") != 0) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'", mode);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'", mode);
     return;
   }
   tpu_dtype dtype = math_operands(b, a, 2, xs);
@@ -174,16 +170,16 @@ void lower_lerp(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const tpu_operand *self = arg_operand(b, a, 0), *end = arg_operand(b, a, 1);
   if (!self || !end) return;
   if (self->dtype != end->dtype) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected dtype %s for `end` but got dtype %s", tpu_dtype_name(self->dtype),
-             tpu_dtype_name(end->dtype));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected dtype %s for `end` but got dtype %s", tpu_dtype_c_name(self->dtype),
+             tpu_dtype_c_name(end->dtype));
     return;
   }
   if (!need_float(b, a, self->dtype, true)) return;
   if (!arg_is_number(a, 2)) {
     const tpu_operand *weight = arg_operand(b, a, 2);
     if (weight && weight->dtype != self->dtype && weight->rank > 0) {
-      tpu_fail(b, TPU_INVALID_ARGUMENT, "expected dtype %s for `weight` but got dtype %s", tpu_dtype_name(self->dtype),
-               tpu_dtype_name(weight->dtype));
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "expected dtype %s for `weight` but got dtype %s", tpu_dtype_c_name(self->dtype),
+               tpu_dtype_c_name(weight->dtype));
       return;
     }
   }

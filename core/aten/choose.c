@@ -16,8 +16,8 @@ void lower_maximum(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   bool max = a->row->hlo == TPU_HLO_MAXIMUM;
   tpu_val xs[2];
   tpu_dtype dtype = same_operands(b, a, 2, xs);
-  if (refuse_complex(b, dtype, max ? "maximum not implemented for complex tensors."
-                                   : "minimum not implemented for complex tensors."))
+  if (refuse_complex(b, dtype,
+                     max ? "maximum not implemented for complex tensors." : "minimum not implemented for complex tensors."))
     return;
   o->out[0].val = binary_math(b, (tpu_hlo)a->row->hlo, dtype, tpu_convert(b, xs[0], tpu_dtype_opmath(dtype)),
                               tpu_convert(b, xs[1], tpu_dtype_opmath(dtype)));
@@ -27,8 +27,9 @@ void lower_maximum(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_fmax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val xs[2];
   tpu_dtype dtype = math_operands(b, a, 2, xs);
-  if (refuse_complex(b, dtype, a->row->hlo == TPU_HLO_MAXIMUM ? "fmax not implemented for complex tensors."
-                                                              : "fmin not implemented for complex tensors."))
+  if (refuse_complex(b, dtype,
+                     a->row->hlo == TPU_HLO_MAXIMUM ? "fmax not implemented for complex tensors."
+                                                    : "fmin not implemented for complex tensors."))
     return;
   tpu_val y = tpu_binary(b, (tpu_hlo)a->row->hlo, xs[0], xs[1]);
   if (tpu_is_float(dtype)) {
@@ -92,8 +93,7 @@ void lower_where(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   tpu_dtype dtype = promote_args(b, a, 1, 2);
-  o->out[0].val =
-      bcast_select(b, tpu_convert(b, condition, TPU_BOOL), arg_as(b, a, 1, dtype), arg_as(b, a, 2, dtype));
+  o->out[0].val = bcast_select(b, tpu_convert(b, condition, TPU_BOOL), arg_as(b, a, 1, dtype), arg_as(b, a, 2, dtype));
   if (!tpu_build_failed(b)) where_strides(b, a, dtype, &o->out[0]);
 }
 
@@ -188,8 +188,8 @@ void lower_nan_to_num(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (is_whole(dtype))
     o->out[0].val = x;
   else if (tpu_is_complex(dtype))
-    o->out[0].val = tpu_complex(b, finite_number(b, a, tpu_unary(b, TPU_HLO_REAL, x)),
-                                finite_number(b, a, tpu_unary(b, TPU_HLO_IMAG, x)));
+    o->out[0].val =
+        tpu_complex(b, finite_number(b, a, tpu_unary(b, TPU_HLO_REAL, x)), finite_number(b, a, tpu_unary(b, TPU_HLO_IMAG, x)));
   else
     o->out[0].val = finite_number(b, a, x);
 }

@@ -31,8 +31,7 @@ static void format_strides(tpu_build *b, const tpu_args *a, int i, tpu_out *out)
   if (format == CHANNELS_LAST || format == CHANNELS_LAST_3D) {
     int rank = format == CHANNELS_LAST ? 4 : 5;
     if (self->rank != rank) {
-      tpu_fail(b, TPU_INVALID_ARGUMENT, "required rank %d tensor to use channels_last%s format", rank,
-               rank == 4 ? "" : "_3d");
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "required rank %d tensor to use channels_last%s format", rank, rank == 4 ? "" : "_3d");
       return;
     }
     strides_channels_last(self->rank, self->sizes, strides);
@@ -61,8 +60,8 @@ static tpu_dtype number_result(const tpu_args *a, tpu_dtype number) {
 void lower_full(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   int n, at = a->row->rule;
   const int64_t *sizes = arg_ints(a, at - 2, &n);
-  tpu_dtype like = a->arg[0].kind == TPU_ARG_TENSOR ? tpu_dtype_of(b, arg_tensor(b, a, 0))
-                                                    : number_result(a, arg_number_dtype(a, at - 1));
+  tpu_dtype like =
+      a->arg[0].kind == TPU_ARG_TENSOR ? tpu_dtype_of(b, arg_tensor(b, a, 0)) : number_result(a, arg_number_dtype(a, at - 1));
   if (!check_sizes(b, n, sizes)) return;
   o->out[0].val = tpu_broadcast_to(b, arg_number(b, a, at - 1, arg_dtype(a, at, like)), n, sizes);
 }

@@ -8,15 +8,44 @@
 
 /* The .rule of lower_function, lower_function2 and lower_is. */
 enum tpu_function {
-  FN_EXP2, FN_LOG2, FN_LOG10, FN_SINC, FN_DEG2RAD, FN_RAD2DEG, FN_ENTR, FN_LOG_NDTR, FN_NDTRI, FN_ERFCX, FN_I0, FN_I0E,
-  FN_I1, FN_I1E, FN_DIGAMMA
+  FN_EXP2,
+  FN_LOG2,
+  FN_LOG10,
+  FN_SINC,
+  FN_DEG2RAD,
+  FN_RAD2DEG,
+  FN_ENTR,
+  FN_LOG_NDTR,
+  FN_NDTRI,
+  FN_ERFCX,
+  FN_I0,
+  FN_I0E,
+  FN_I1,
+  FN_I1E,
+  FN_DIGAMMA
 };
 enum tpu_function2 { FN_XLOGY, FN_XLOG1PY, FN_LOGADDEXP, FN_LOGADDEXP2, FN_ATAN2, FN_COPYSIGN, FN_ZETA };
 enum tpu_is { IS_NAN, IS_INF, IS_POSINF, IS_NEGINF, IS_SIGNED };
 /* The .rule of lower_activation and lower_activation_backward. */
 enum tpu_activation {
-  ACT_RELU, ACT_RELU6, ACT_GELU, ACT_SILU, ACT_MISH, ACT_SIGMOID, ACT_TANH, ACT_HARDTANH, ACT_HARDSWISH, ACT_HARDSIGMOID,
-  ACT_LEAKY_RELU, ACT_ELU, ACT_CELU, ACT_SOFTPLUS, ACT_THRESHOLD, ACT_HARDSHRINK, ACT_SOFTSHRINK, ACT_LOG_SIGMOID
+  ACT_RELU,
+  ACT_RELU6,
+  ACT_GELU,
+  ACT_SILU,
+  ACT_MISH,
+  ACT_SIGMOID,
+  ACT_TANH,
+  ACT_HARDTANH,
+  ACT_HARDSWISH,
+  ACT_HARDSIGMOID,
+  ACT_LEAKY_RELU,
+  ACT_ELU,
+  ACT_CELU,
+  ACT_SOFTPLUS,
+  ACT_THRESHOLD,
+  ACT_HARDSHRINK,
+  ACT_SOFTSHRINK,
+  ACT_LOG_SIGMOID
 };
 
 /* Arguments 0 .. n-1 promoted to one type, in its opmath type, broadcast to each other. Returns the result's type. */

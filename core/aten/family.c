@@ -7,9 +7,7 @@ static bool is_exact(tpu_hlo op) {
          op == TPU_HLO_ROUND_EVEN || op == TPU_HLO_NOT || op == TPU_HLO_REAL || op == TPU_HLO_IMAG;
 }
 
-static bool is_rounding(tpu_hlo op) {
-  return op == TPU_HLO_FLOOR || op == TPU_HLO_CEIL || op == TPU_HLO_ROUND_EVEN;
-}
+static bool is_rounding(tpu_hlo op) { return op == TPU_HLO_FLOOR || op == TPU_HLO_CEIL || op == TPU_HLO_ROUND_EVEN; }
 
 tpu_val unary_math(tpu_build *b, tpu_hlo op, tpu_val x) {
   tpu_dtype dtype = tpu_dtype_of(b, x);

@@ -85,19 +85,19 @@ void lower_foreach_addc(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   if (scalars->sizes[0] != n) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected length of scalars to match input of length %d but got %" PRId64 " instead.",
-             n, scalars->sizes[0]);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected length of scalars to match input of length %d but got %" PRId64 " instead.", n,
+             scalars->sizes[0]);
     return;
   }
   tpu_operand *operands = tpu_build_alloc(b, sizeof *operands * (size_t)(a->n_operands + n));
   if (!operands) return;
   memcpy(operands, a->operands, sizeof *operands * (size_t)a->n_operands);
   for (int k = 0; k < n; k++)
-    operands[a->n_operands + k] = (tpu_operand){
-        .val = tpu_reshape(b, tpu_slice_dim(b, scalars->val, 0, k, k + 1, 1), 0, NULL), .dtype = scalars->dtype};
+    operands[a->n_operands + k] =
+        (tpu_operand){.val = tpu_reshape(b, tpu_slice_dim(b, scalars->val, 0, k, k + 1, 1), 0, NULL), .dtype = scalars->dtype};
   tpu_args call = *a;
-  tpu_arg args[4] = {a->arg[0], a->arg[1], a->arg[2],
-                     {.kind = TPU_ARG_TENSORS, .n = (uint32_t)n, .first = (uint32_t)a->n_operands}};
+  tpu_arg args[4] = {
+      a->arg[0], a->arg[1], a->arg[2], {.kind = TPU_ARG_TENSORS, .n = (uint32_t)n, .first = (uint32_t)a->n_operands}};
   call.operands = operands;
   call.n_operands += n;
   call.n = 4;
@@ -109,7 +109,10 @@ void lower_foreach_addc(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_foreach_norm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   int n = list_length(b, a);
   if (tpu_build_failed(b)) return;
-  tpu_arg args[5] = {a->arg[0], a->arg[1], {.kind = TPU_ARG_NONE}, {.kind = TPU_ARG_BOOL},
+  tpu_arg args[5] = {a->arg[0],
+                     a->arg[1],
+                     {.kind = TPU_ARG_NONE},
+                     {.kind = TPU_ARG_BOOL},
                      a->n > 2 ? a->arg[2] : (tpu_arg){.kind = TPU_ARG_NONE}};
   lower_each(b, a, 5, args, n, o);
 }

@@ -133,8 +133,7 @@ int64_t arg_int(tpu_build *b, const tpu_args *a, int i, int64_t otherwise) {
     case TPU_ARG_BOOL:
     case TPU_ARG_OTHER: return arg->i;
     case TPU_ARG_NUMBER:
-      if (arg->flags & TPU_ARG_STATIC)
-        return is_floating_number((tpu_dtype)arg->dtype) ? (int64_t)arg->f : arg->i;
+      if (arg->flags & TPU_ARG_STATIC) return is_floating_number((tpu_dtype)arg->dtype) ? (int64_t)arg->f : arg->i;
       break;
     default: break;
   }
@@ -168,8 +167,8 @@ int wrap_dim(tpu_build *b, int64_t dim, int rank) {
   int64_t n = rank ? rank : 1;
   if (dim < -n || dim >= n) {
     tpu_fail(b, TPU_OUT_OF_RANGE,
-             "Dimension out of range (expected to be in range of [%" PRId64 ", %" PRId64 "], but got %" PRId64 ")", -n,
-             n - 1, dim);
+             "Dimension out of range (expected to be in range of [%" PRId64 ", %" PRId64 "], but got %" PRId64 ")", -n, n - 1,
+             dim);
     return 0;
   }
   return (int)(dim < 0 ? dim + n : dim);

@@ -28,8 +28,8 @@ static void tensor(fixture *f, tpu_dtype dtype, int rank, const int64_t *sizes, 
 }
 
 static void number(fixture *f, tpu_dtype dtype, unsigned flags) {
-  f->args[f->a.n++] =
-      (tpu_arg){.kind = TPU_ARG_NUMBER, .dtype = (uint8_t)dtype, .flags = (uint16_t)flags, .n = 1, .first = (uint32_t)f->a.n_slots++};
+  f->args[f->a.n++] = (tpu_arg){
+      .kind = TPU_ARG_NUMBER, .dtype = (uint8_t)dtype, .flags = (uint16_t)flags, .n = 1, .first = (uint32_t)f->a.n_slots++};
 }
 
 static tpu_status end(fixture *f) {
@@ -84,21 +84,20 @@ TEST(promotion) {
     form y_form;
     tpu_dtype result;
   } cases[] = {
-      {TPU_F32, DIMS, TPU_F64, DIMS, TPU_F64},   {TPU_F32, DIMS, TPU_F64, ZERO, TPU_F32},
-      {TPU_F32, DIMS, TPU_F64, HOST, TPU_F32},   {TPU_F32, ZERO, TPU_F64, ZERO, TPU_F64},
-      {TPU_I32, DIMS, TPU_F64, ZERO, TPU_F64},   {TPU_I32, DIMS, TPU_F64, NUMBER, TPU_F32},
-      {TPU_I32, ZERO, TPU_F64, NUMBER, TPU_F32}, {TPU_I32, ZERO, TPU_F64, HOST, TPU_F64},
-      {TPU_BF16, DIMS, TPU_F64, NUMBER, TPU_BF16}, {TPU_BF16, DIMS, TPU_F16, DIMS, TPU_F32},
-      {TPU_BF16, DIMS, TPU_C128, NUMBER, TPU_C64}, {TPU_F64, DIMS, TPU_C128, NUMBER, TPU_C128},
-      {TPU_U8, DIMS, TPU_I64, NUMBER, TPU_U8},   {TPU_U8, DIMS, TPU_I8, DIMS, TPU_I16},
-      {TPU_BOOL, DIMS, TPU_I64, NUMBER, TPU_I64}, {TPU_BOOL, DIMS, TPU_U8, ZERO, TPU_U8},
+      {TPU_F32, DIMS, TPU_F64, DIMS, TPU_F64},      {TPU_F32, DIMS, TPU_F64, ZERO, TPU_F32},
+      {TPU_F32, DIMS, TPU_F64, HOST, TPU_F32},      {TPU_F32, ZERO, TPU_F64, ZERO, TPU_F64},
+      {TPU_I32, DIMS, TPU_F64, ZERO, TPU_F64},      {TPU_I32, DIMS, TPU_F64, NUMBER, TPU_F32},
+      {TPU_I32, ZERO, TPU_F64, NUMBER, TPU_F32},    {TPU_I32, ZERO, TPU_F64, HOST, TPU_F64},
+      {TPU_BF16, DIMS, TPU_F64, NUMBER, TPU_BF16},  {TPU_BF16, DIMS, TPU_F16, DIMS, TPU_F32},
+      {TPU_BF16, DIMS, TPU_C128, NUMBER, TPU_C64},  {TPU_F64, DIMS, TPU_C128, NUMBER, TPU_C128},
+      {TPU_U8, DIMS, TPU_I64, NUMBER, TPU_U8},      {TPU_U8, DIMS, TPU_I8, DIMS, TPU_I16},
+      {TPU_BOOL, DIMS, TPU_I64, NUMBER, TPU_I64},   {TPU_BOOL, DIMS, TPU_U8, ZERO, TPU_U8},
       {TPU_BOOL, DIMS, TPU_BOOL, NUMBER, TPU_BOOL}, {TPU_I8, DIMS, TPU_I64, ZERO, TPU_I8},
-      {TPU_U16, DIMS, TPU_I64, NUMBER, TPU_U16}, {TPU_U16, DIMS, TPU_I16, DIMS, TPU_DTYPE_NONE},
+      {TPU_U16, DIMS, TPU_I64, NUMBER, TPU_U16},    {TPU_U16, DIMS, TPU_I16, DIMS, TPU_DTYPE_NONE},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     tpu_dtype got = promoted(cases[i].x, cases[i].x_form, cases[i].y, cases[i].y_form, TPU_BOOL);
-    if (got != cases[i].result)
-      CHECK_FAIL("case %zu: %s, not %s", i, tpu_dtype_name(got), tpu_dtype_name(cases[i].result));
+    if (got != cases[i].result) CHECK_FAIL("case %zu: %s, not %s", i, tpu_dtype_name(got), tpu_dtype_name(cases[i].result));
   }
   CHECK_INT(promoted(TPU_I32, DIMS, TPU_F64, NUMBER, TPU_BF16), TPU_BF16);
   CHECK_INT(promoted(TPU_F32, DIMS, TPU_F64, NUMBER, TPU_F64), TPU_F32);
@@ -169,6 +168,21 @@ TEST(lowering) {
   CHECK_OK(end(&f));
 }
 
+TEST(arange_of_known_length) {
+  fixture f;
+  begin(&f, "tpu::arange");
+  f.args[f.a.n++] = (tpu_arg){.kind = TPU_ARG_INT, .i = 4};
+  number(&f, TPU_I64, 0);
+  number(&f, TPU_I64, 0);
+  f.args[f.a.n++] = (tpu_arg){.kind = TPU_ARG_NONE};
+  tpu_lower_call(&f.b, &f.a, &f.o);
+  tpu_type type = tpu_type_of(&f.b, f.o.out[0].val);
+  CHECK_INT(type.dtype, TPU_I64);
+  CHECK_INT(type.dims[0], 4);
+  CHECK_INT(tpu_graph_slot_count(f.graph), 2); /* start and step are numbers of the run */
+  CHECK_OK(end(&f));
+}
+
 TEST(random_blocks) {
   static const int64_t sizes[] = {5}, strides[] = {1};
   fixture f;
@@ -177,7 +191,7 @@ TEST(random_blocks) {
   number(&f, TPU_F64, 0);
   number(&f, TPU_F64, 0);
   tpu_lower_call(&f.b, &f.a, &f.o);
-  CHECK_INT(f.o.random_blocks, 2); /* five words in blocks of four */
+  CHECK_INT(f.o.random_blocks, 2);             /* five words in blocks of four */
   CHECK_INT(tpu_graph_slot_count(f.graph), 4); /* from, to, seed, offset */
   CHECK_OK(end(&f));
 }
@@ -197,8 +211,7 @@ TEST(errors) {
   tensor(&f, TPU_I32, 1, three, unit);
   number(&f, TPU_F64, 0);
   tpu_lower_call(&f.b, &f.a, &f.o);
-  CHECK_ERROR(end(&f), TPU_INVALID_ARGUMENT,
-              "For integral input tensors, argument alpha must not be a floating point number.");
+  CHECK_ERROR(end(&f), TPU_INVALID_ARGUMENT, "For integral input tensors, argument alpha must not be a floating point number.");
   begin(&f, "bitwise_not");
   tensor(&f, TPU_F32, 1, three, unit);
   tpu_lower_call(&f.b, &f.a, &f.o);
@@ -213,4 +226,4 @@ TEST(errors) {
 }
 
 TEST_MAIN(TEST_CASE(table), TEST_CASE(promotion), TEST_CASE(strides), TEST_CASE(memory_formats), TEST_CASE(lowering),
-          TEST_CASE(random_blocks), TEST_CASE(errors));
+          TEST_CASE(arange_of_known_length), TEST_CASE(random_blocks), TEST_CASE(errors));

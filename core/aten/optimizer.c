@@ -81,9 +81,7 @@ static tpu_val settle(const step *s, const tpu_operand *like, tpu_val next) {
   return s->skip.id ? tpu_select(s->b, s->skip, like->val, next) : next;
 }
 
-static tpu_val times(const step *s, tpu_val x, tpu_val scalar) {
-  return tpu_mul(s->b, x, tpu_broadcast_like(s->b, scalar, x));
-}
+static tpu_val times(const step *s, tpu_val x, tpu_val scalar) { return tpu_mul(s->b, x, tpu_broadcast_like(s->b, scalar, x)); }
 
 /* 1 - beta^step through logarithms: the difference of two numbers near 1 would lose most digits in float32. */
 static tpu_val bias_correction(const step *s, int beta, tpu_val steps) {
@@ -113,8 +111,7 @@ void lower_fused_adam(tpu_build *b, const tpu_args *a, tpu_outs *o) {
       s.grad = tpu_add(b, s.grad, times(&s, s.param, decay));
     tpu_val avg = tpu_convert(b, avg_old->val, s.math), sq = tpu_convert(b, sq_old->val, s.math);
     avg = tpu_add(b, avg, times(&s, tpu_sub(b, s.grad, avg), one_minus(b, a, BETA1, s.math)));
-    sq = tpu_add(b, times(&s, sq, arg_number(b, a, BETA2, s.math)),
-                 times(&s, square(b, s.grad), one_minus(b, a, BETA2, s.math)));
+    sq = tpu_add(b, times(&s, sq, arg_number(b, a, BETA2, s.math)), times(&s, square(b, s.grad), one_minus(b, a, BETA2, s.math)));
     tpu_val steps = math_item(b, a, STEP, k, s.math);
     if (tpu_rank_of(b, steps)) steps = tpu_reshape(b, steps, 0, NULL);
     tpu_val rate = tpu_div(b, lr, bias_correction(&s, BETA1, steps));
@@ -227,7 +224,8 @@ void lower_amp_unscale(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (o->n > n) put(&r, found_old, tpu_convert(b, found, found_old->dtype));
 }
 
-/* _amp_update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval) -> (scale, growth_tracker) */
+/* _amp_update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval) -> (scale, growth_tracker)
+ */
 void lower_amp_update(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const tpu_operand *scale = arg_operand(b, a, 0), *tracker = arg_operand(b, a, 1), *found_inf = arg_operand(b, a, 2);
   if (!scale || !tracker || !found_inf) return;

@@ -3,9 +3,7 @@
 
 #include "aten/lower.h"
 
-tpu_dtype default_dtype(const tpu_args *a) {
-  return a->default_dtype == TPU_BOOL ? TPU_F32 : (tpu_dtype)a->default_dtype;
-}
+tpu_dtype default_dtype(const tpu_args *a) { return a->default_dtype == TPU_BOOL ? TPU_F32 : (tpu_dtype)a->default_dtype; }
 
 static tpu_dtype promote_pair(tpu_build *b, tpu_dtype x, tpu_dtype y) {
   if (x == TPU_DTYPE_NONE) return y;
@@ -14,8 +12,7 @@ static tpu_dtype promote_pair(tpu_build *b, tpu_dtype x, tpu_dtype y) {
   if (t != TPU_DTYPE_NONE) return t;
   bool float8 = (tpu_is_float(x) && tpu_dtype_bytes(x) == 1) || (tpu_is_float(y) && tpu_dtype_bytes(y) == 1);
   tpu_fail(b, TPU_INVALID_ARGUMENT, "Promotion for %s is not supported, attempted to promote %s and %s",
-           float8 ? "Float8 Types" : "uint16, uint32, uint64 types", tpu_dtype_scalar_name(x),
-           tpu_dtype_scalar_name(y));
+           float8 ? "Float8 Types" : "uint16, uint32, uint64 types", tpu_dtype_scalar_name(x), tpu_dtype_scalar_name(y));
   return x;
 }
 
@@ -95,8 +92,7 @@ tpu_val arg_as(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype) {
 
 tpu_val arg_math(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype) {
   tpu_dtype math = tpu_dtype_opmath(dtype);
-  if (i < a->n && a->arg[i].kind == TPU_ARG_TENSOR)
-    return tpu_convert(b, tpu_convert(b, arg_tensor(b, a, i), dtype), math);
+  if (i < a->n && a->arg[i].kind == TPU_ARG_TENSOR) return tpu_convert(b, tpu_convert(b, arg_tensor(b, a, i), dtype), math);
   return arg_number(b, a, i, math);
 }
 
@@ -121,8 +117,7 @@ int broadcast_dims(tpu_build *b, int n, const tpu_val *xs, int64_t *out_dims) {
       if (size == have || size == 1) continue;
       if (have != 1) {
         tpu_fail(b, TPU_INVALID_ARGUMENT,
-                 "The size of tensor a (%" PRId64 ") must match the size of tensor b (%" PRId64
-                 ") at non-singleton dimension %d",
+                 "The size of tensor a (%" PRId64 ") must match the size of tensor b (%" PRId64 ") at non-singleton dimension %d",
                  have, size, at);
         return 0;
       }

@@ -1,6 +1,5 @@
-#include "base/alloc.h"
-
 #include "aten/lower.h"
+#include "base/alloc.h"
 
 /* One draw of `words` 32-bit words an element; PyTorch advances its Philox offset in the same units of whole blocks. */
 static tpu_val draw(tpu_build *b, const tpu_args *a, tpu_outs *o, tpu_dtype dtype, int rank, const int64_t *dims) {

@@ -21,8 +21,7 @@ static tpu_val normal(tpu_build *b, const tpu_args *a, tpu_outs *o, tpu_dtype ma
   tpu_val u = unit(b, a, o, math, 2, pair);
   tpu_val first = tpu_reshape(b, tpu_slice_dim(b, u, 0, 0, 1, 1), 1, &half);
   tpu_val second = tpu_reshape(b, tpu_slice_dim(b, u, 0, 1, 2, 1), 1, &half);
-  tpu_val radius =
-      tpu_unary(b, TPU_HLO_SQRT, mul_c(b, tpu_unary(b, TPU_HLO_LOG1P, tpu_neg(b, first)), -2));
+  tpu_val radius = tpu_unary(b, TPU_HLO_SQRT, mul_c(b, tpu_unary(b, TPU_HLO_LOG1P, tpu_neg(b, first)), -2));
   tpu_val angle = mul_c(b, second, TWO_PI);
   tpu_val both[2] = {tpu_mul(b, radius, tpu_unary(b, TPU_HLO_COSINE, angle)),
                      tpu_mul(b, radius, tpu_unary(b, TPU_HLO_SINE, angle))};
@@ -46,8 +45,8 @@ static bool target_of(tpu_build *b, const tpu_args *a, target *t) {
 static bool continuous(tpu_build *b, const target *t, const char *name, bool upper) {
   if (tpu_is_float(t->dtype)) return true;
   tpu_fail(b, TPU_INVALID_ARGUMENT,
-           "%s distribution is a continuous probability distribution. dtype must be a floating point but you specified %s",
-           name, upper ? tpu_dtype_scalar_name(t->dtype) : tpu_dtype_c_name(t->dtype));
+           "%s distribution is a continuous probability distribution. dtype must be a floating point but you specified %s", name,
+           upper ? tpu_dtype_scalar_name(t->dtype) : tpu_dtype_c_name(t->dtype));
   return false;
 }
 
@@ -146,8 +145,7 @@ static tpu_val draw_below(tpu_build *b, const tpu_args *a, tpu_outs *o, const ta
   tpu_val bits = wide ? random_u64(b, a, o, t->rank, t->dims) : random_u32(b, a, o, t->rank, t->dims);
   tpu_dtype word = wide ? TPU_U64 : TPU_U32;
   if (range && (range & (range - 1)) == 0) {
-    if (range != UINT64_C(1) << 32)
-      bits = tpu_and(b, bits, tpu_full_i(b, word, t->rank, t->dims, (int64_t)(range - 1)));
+    if (range != UINT64_C(1) << 32) bits = tpu_and(b, bits, tpu_full_i(b, word, t->rank, t->dims, (int64_t)(range - 1)));
   } else if (range) {
     bits = tpu_binary(b, TPU_HLO_REMAINDER, bits, tpu_full_i(b, word, t->rank, t->dims, (int64_t)range));
   }
@@ -169,8 +167,8 @@ void lower_random(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   int64_t to = arg_int(b, a, a->row->rule, 0);
   if (from >= to) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "random_ expects 'from' to be less than 'to', but got from=%" PRId64 " >= to=%" PRId64, from, to);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "random_ expects 'from' to be less than 'to', but got from=%" PRId64 " >= to=%" PRId64,
+             from, to);
     return;
   }
   o->out[0].val = draw_below(b, a, o, &t, from, (uint64_t)to - (uint64_t)from);

@@ -38,13 +38,13 @@ static tpu_val chebyshev(tpu_build *b, tpu_val x, int n, const double *c) {
 }
 
 static const double i0e_small[] = {
-    -4.41534164647933937950e-18, 3.33079451882223809783e-17,  -2.43127984654795469359e-16, 1.71539128555513303061e-15,
-    -1.16853328779934516808e-14, 7.67618549860493561688e-14,  -4.85644678311192946090e-13, 2.95505266312963983461e-12,
-    -1.72682629144155570723e-11, 9.67580903537323691224e-11,  -5.18979560163526290666e-10, 2.65982372468238665035e-9,
-    -1.30002500998624804212e-8,  6.04699502254191894932e-8,   -2.67079385394061173391e-7,  1.11738753912010371815e-6,
-    -4.41673835845875056359e-6,  1.64484480707288970893e-5,   -5.75419501008210370398e-5,  1.88502885095841655729e-4,
-    -5.76375574538582365885e-4,  1.63947561694133579842e-3,   -4.32430999505057594430e-3,  1.05464603945949983183e-2,
-    -2.37374148058994688156e-2,  4.93052842396707084878e-2,   -9.49010970480476444210e-2,  1.71620901522208775349e-1,
+    -4.41534164647933937950e-18, 3.33079451882223809783e-17, -2.43127984654795469359e-16, 1.71539128555513303061e-15,
+    -1.16853328779934516808e-14, 7.67618549860493561688e-14, -4.85644678311192946090e-13, 2.95505266312963983461e-12,
+    -1.72682629144155570723e-11, 9.67580903537323691224e-11, -5.18979560163526290666e-10, 2.65982372468238665035e-9,
+    -1.30002500998624804212e-8,  6.04699502254191894932e-8,  -2.67079385394061173391e-7,  1.11738753912010371815e-6,
+    -4.41673835845875056359e-6,  1.64484480707288970893e-5,  -5.75419501008210370398e-5,  1.88502885095841655729e-4,
+    -5.76375574538582365885e-4,  1.63947561694133579842e-3,  -4.32430999505057594430e-3,  1.05464603945949983183e-2,
+    -2.37374148058994688156e-2,  4.93052842396707084878e-2,  -9.49010970480476444210e-2,  1.71620901522208775349e-1,
     -3.04682672343198398683e-1,  6.76795274409476084995e-1};
 static const double i0e_large[] = {
     -7.23318048787475395456e-18, -4.83050448594418207126e-18, 4.46562142029675999901e-17,  3.46122286769746109310e-17,
@@ -100,13 +100,11 @@ static tpu_val apply(tpu_build *b, int fn, tpu_val x) {
     case FN_RAD2DEG: return mul_c(b, x, 180 / PI);
     case FN_ENTR: return entropy(b, x);
     case FN_LOG_NDTR: return log_ndtr(b, x);
-    case FN_NDTRI:
-      return mul_c(b, tpu_unary(b, TPU_HLO_CHLO_ERF_INV, add_c(b, mul_c(b, x, 2), -1)), 1.41421356237309504880);
+    case FN_NDTRI: return mul_c(b, tpu_unary(b, TPU_HLO_CHLO_ERF_INV, add_c(b, mul_c(b, x, 2), -1)), 1.41421356237309504880);
     case FN_ERFCX: return erfcx(b, x);
     case FN_I0: return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), bessel_i0e(b, x));
     case FN_I0E: return bessel_i0e(b, x);
-    case FN_I1:
-      return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x));
+    case FN_I1: return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x));
     case FN_I1E: return tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x);
     case FN_DIGAMMA: return digamma(b, x);
     default: return tpu_fail(b, TPU_INTERNAL, "no function %d", fn);
@@ -182,9 +180,27 @@ static tpu_val log_add_exp(tpu_build *b, tpu_val x, tpu_val y, double base_log) 
   tpu_val large = tpu_max(b, x, y), distance = tpu_neg(b, tpu_unary(b, TPU_HLO_ABS, tpu_sub(b, x, y)));
   tpu_val tail = tpu_unary(b, TPU_HLO_LOG1P, tpu_exp(b, mul_c(b, distance, base_log)));
   tpu_val sum = tpu_add(b, large, mul_c(b, tail, 1 / base_log));
-  tpu_val equal = tpu_and(b, tpu_compare(b, TPU_EQ, x, y),
-                          compare_c(b, TPU_EQ, tpu_unary(b, TPU_HLO_ABS, large), (double)INFINITY));
+  tpu_val equal =
+      tpu_and(b, tpu_compare(b, TPU_EQ, x, y), compare_c(b, TPU_EQ, tpu_unary(b, TPU_HLO_ABS, large), (double)INFINITY));
   return tpu_select(b, equal, large, sum);
+}
+
+/* Hurwitz zeta, infinite at the poles of its second argument, where chlo gives NaN for some exponents. */
+static tpu_val zeta(tpu_build *b, tpu_val s, tpu_val q) {
+  tpu_val pole = tpu_and(b, compare_c(b, TPU_LE, q, 0), tpu_compare(b, TPU_EQ, q, tpu_unary(b, TPU_HLO_FLOOR, q)));
+  pole = tpu_and(b, pole, compare_c(b, TPU_GT, s, 1));
+  return select_c(b, pole, (double)INFINITY, tpu_binary(b, TPU_HLO_CHLO_ZETA, s, q));
+}
+
+/* By the larger real part; equal infinite ones need the sum itself (_log_add_exp_helper in cpu/LogAddExp.h). */
+static tpu_val log_add_exp_complex(tpu_build *b, tpu_val x, tpu_val y) {
+  tpu_val re = tpu_unary(b, TPU_HLO_REAL, x), other = tpu_unary(b, TPU_HLO_REAL, y);
+  tpu_val first = tpu_compare(b, TPU_GE, re, other);
+  tpu_val large = tpu_select(b, first, x, y), small = tpu_select(b, first, y, x);
+  tpu_val sum = tpu_add(b, large, tpu_unary(b, TPU_HLO_LOG1P, tpu_exp(b, tpu_sub(b, small, large))));
+  tpu_val equal = tpu_and(b, tpu_compare(b, TPU_EQ, re, other), tpu_not(b, tpu_unary(b, TPU_HLO_IS_FINITE, re)));
+  tpu_val plain = tpu_log(b, tpu_add(b, tpu_exp(b, x), tpu_exp(b, y)));
+  return tpu_select(b, equal, tpu_select(b, compare_c(b, TPU_LT, re, 0), small, plain), sum);
 }
 
 static tpu_val apply2(tpu_build *b, int fn, tpu_val x, tpu_val y) {
@@ -195,11 +211,11 @@ static tpu_val apply2(tpu_build *b, int fn, tpu_val x, tpu_val y) {
       value = select_c(b, compare_c(b, TPU_EQ, x, 0), 0, value);
       return tpu_select(b, tpu_is_nan(b, y), y, value);
     }
-    case FN_LOGADDEXP: return log_add_exp(b, x, y, 1);
+    case FN_LOGADDEXP: return tpu_is_complex(tpu_dtype_of(b, x)) ? log_add_exp_complex(b, x, y) : log_add_exp(b, x, y, 1);
     case FN_LOGADDEXP2: return log_add_exp(b, x, y, LN2);
     case FN_ATAN2: return tpu_binary(b, TPU_HLO_ATAN2, x, y);
     case FN_COPYSIGN: return copy_sign(b, x, y);
-    case FN_ZETA: return tpu_binary(b, TPU_HLO_CHLO_ZETA, x, y);
+    case FN_ZETA: return zeta(b, x, y);
     default: return tpu_fail(b, TPU_INTERNAL, "no function %d", fn);
   }
 }
@@ -207,7 +223,8 @@ static tpu_val apply2(tpu_build *b, int fn, tpu_val x, tpu_val y) {
 void lower_function2(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val xs[2];
   tpu_dtype dtype = math_float_operands(b, a, 2, xs);
-  if (a->row->rule != FN_XLOGY && !need_float(b, a, dtype, false)) return;
+  bool complex_too = a->row->rule == FN_XLOGY || a->row->rule == FN_LOGADDEXP;
+  if (!need_float(b, a, dtype, complex_too)) return;
   o->out[0].val = tpu_convert(b, apply2(b, a->row->rule, xs[0], xs[1]), dtype);
 }
 
@@ -240,15 +257,37 @@ void lower_frexp(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val field = tpu_binary(b, TPU_HLO_SHIFT_RIGHT_LOGIC, bits, tpu_full_like(b, bits, digits));
   tpu_val exponent = add_c(b, tpu_convert(b, tpu_and(b, field, tpu_full_like(b, bits, wide ? 2047 : 255)), TPU_I32), -bias);
   exponent = tpu_sub(b, exponent, select_c(b, tiny, digits + 2, zero_like(b, exponent)));
-  tpu_val keep = tpu_broadcast_like(
-      b, tpu_scalar_i(b, word, wide ? INT64_C(-0x7ff0000000000001) : INT64_C(0x807fffff)), bits);
-  tpu_val half = tpu_broadcast_like(
-      b, tpu_scalar_i(b, word, wide ? INT64_C(0x3fe0000000000000) : INT64_C(0x3f000000)), bits);
-  tpu_val mantissa = tpu_bitcast(b, tpu_or(b, tpu_and(b, bits, keep), half), tpu_dtype_of(b, y), tpu_rank_of(b, y),
-                                 tpu_dims_of(b, y));
+  tpu_val keep = tpu_broadcast_like(b, tpu_scalar_i(b, word, wide ? INT64_C(-0x7ff0000000000001) : INT64_C(0x807fffff)), bits);
+  tpu_val half = tpu_broadcast_like(b, tpu_scalar_i(b, word, wide ? INT64_C(0x3fe0000000000000) : INT64_C(0x3f000000)), bits);
+  tpu_val mantissa =
+      tpu_bitcast(b, tpu_or(b, tpu_and(b, bits, keep), half), tpu_dtype_of(b, y), tpu_rank_of(b, y), tpu_dims_of(b, y));
   tpu_val plain = tpu_or(b, compare_c(b, TPU_EQ, y, 0), tpu_not(b, tpu_unary(b, TPU_HLO_IS_FINITE, y)));
   o->out[0].val = tpu_convert(b, tpu_select(b, plain, y, mantissa), dtype);
   o->out[1].val = select_c(b, plain, 0, exponent);
+}
+
+/* By reflection below 1/2, then the asymptotic series after six steps up (as calc_trigamma in Math.h). */
+static tpu_val trigamma(tpu_build *b, tpu_val x) {
+  tpu_val low = compare_c(b, TPU_LT, x, 0.5), sine = tpu_unary(b, TPU_HLO_SINE, mul_c(b, x, PI));
+  tpu_val y = tpu_select(b, low, c_sub(b, 1, x), x), sum = zero_like(b, x);
+  for (int i = 0; i < 6; i++) {
+    sum = tpu_add(b, sum, c_div(b, 1, square(b, y)));
+    y = add_c(b, y, 1);
+  }
+  tpu_val inverse = c_div(b, 1, square(b, y));
+  tpu_val series = c_sub(b, 1.0 / 30, mul_c(b, inverse, 1.0 / 42));
+  series = tpu_mul(b, inverse, c_sub(b, 1.0 / 6, tpu_mul(b, inverse, series)));
+  series = tpu_add(b, add_c(b, c_div(b, 0.5, y), 1), series);
+  sum = tpu_add(b, sum, tpu_div(b, series, y));
+  return tpu_select(b, low, tpu_sub(b, c_div(b, PI * PI, square(b, sine)), sum), sum);
+}
+
+/* (-1)^(n+1) n! zeta(n + 1, x) */
+static tpu_val polygamma(tpu_build *b, int64_t n, tpu_val x) {
+  if (n == 0) return digamma(b, x);
+  if (n == 1) return trigamma(b, x);
+  double factor = exp(lgamma((double)n + 1)) * (n % 2 ? 1 : -1);
+  return mul_c(b, zeta(b, tpu_full_like(b, x, (double)n + 1), x), factor);
 }
 
 void lower_polygamma(tpu_build *b, const tpu_args *a, tpu_outs *o) {
@@ -260,9 +299,7 @@ void lower_polygamma(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   tpu_dtype dtype = promote_float_default(a, tpu_dtype_of(b, x));
   x = tpu_convert(b, x, tpu_dtype_opmath(dtype));
-  tpu_val y = n == 0 ? digamma(b, x)
-                     : tpu_binary(b, TPU_HLO_CHLO_POLYGAMMA, tpu_full_like(b, x, (double)n), x);
-  o->out[0].val = tpu_convert(b, y, dtype);
+  o->out[0].val = tpu_convert(b, polygamma(b, n, x), dtype);
 }
 
 /* sum of lgamma(x - i/2) + p (p - 1) log(pi) / 4 */

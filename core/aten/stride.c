@@ -111,8 +111,7 @@ static bool same_sizes(const tpu_operand *o, int rank, const int64_t *sizes) {
   return o->rank == rank && (rank == 0 || memcmp(o->sizes, sizes, sizeof *sizes * (size_t)rank) == 0);
 }
 
-static bool fast_strides(int n, const tpu_operand *const *operands, int rank, const int64_t *sizes,
-                         int64_t *out_strides) {
+static bool fast_strides(int n, const tpu_operand *const *operands, int rank, const int64_t *sizes, int64_t *out_strides) {
   bool contiguous = true, channels_last = true, dense = true;
   for (int i = 0; i < n; i++) {
     const tpu_operand *o = operands[i];
@@ -206,13 +205,12 @@ static const tpu_operand *cast(const tpu_operand *o, tpu_dtype common, cast_oper
   return &storage->operand[i];
 }
 
-void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars,
-                      int rank, const int64_t *sizes, int64_t *out_strides) {
+void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars, int rank,
+                      const int64_t *sizes, int64_t *out_strides) {
   cast_operands storage;
   const tpu_operand *ready[MOST_OPERANDS];
   if (n > MOST_OPERANDS) n = MOST_OPERANDS;
-  for (int i = 0; i < n; i++)
-    ready[i] = !casts || casts[i] ? cast(operands[i], common, &storage, i) : operands[i];
+  for (int i = 0; i < n; i++) ready[i] = !casts || casts[i] ? cast(operands[i], common, &storage, i) : operands[i];
   strides_elementwise(n, ready, with_scalars, rank, sizes, out_strides);
 }
 
