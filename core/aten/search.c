@@ -181,8 +181,9 @@ void lower_triangle_indices(tpu_build *b, const tpu_args *a, tpu_outs *o) {
              rows < 0 ? rows : columns);
     return;
   }
-  int64_t *starts = tpu_build_alloc(b, sizeof *starts * (size_t)(2 * rows + 1)), *shift = starts + rows;
+  int64_t *starts = tpu_build_alloc(b, sizeof *starts * (size_t)(2 * rows + 1));
   if (!starts) return;
+  int64_t *shift = starts + rows;
   for (int64_t r = 0; r < rows; r++) {
     int64_t first = upper ? (r + offset < 0 ? 0 : r + offset) : 0, end = upper ? columns : r + offset + 1;
     if (end > columns) end = columns;
