@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-
 from lower_harness import RowError, call, lowered_for, run
 
 pytestmark = pytest.mark.cpu
@@ -13,7 +12,12 @@ FUSED = "_scaled_dot_product_fused_attention_overrideable"
 FLASH = "_scaled_dot_product_flash_attention"
 EFFICIENT = "_scaled_dot_product_efficient_attention"
 HALVES = (torch.bfloat16, torch.float16)
-TOLERANCE = {torch.float32: (1e-4, 1e-5), torch.float64: (1e-10, 1e-10), torch.bfloat16: (3e-2, 3e-2), torch.float16: (4e-3, 4e-3)}
+TOLERANCE = {
+    torch.float32: (1e-4, 1e-5),
+    torch.float64: (1e-10, 1e-10),
+    torch.bfloat16: (3e-2, 3e-2),
+    torch.float16: (4e-3, 4e-3),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +123,28 @@ def test_layouts():
         compare(t(2, 4, 5, 4), t(2, 2, 30, 4), t(2, 2, 30, 4), bias=t(5, 30))
 
 
+def test_blocks():
+    """Long causal sequences are done in blocks of rows, each with the keys it can see."""
+    for length, keys in ((512, 512), (517, 300), (600, 700)):
+        q, k, v = t(1, 2, length, 4), t(1, 1, keys, 4), t(1, 1, keys, 4)
+        compare(q, k, v, causal=True)
+        compare(q, k, v, bias=t(length, keys), causal=True)
+
+
+def test_dropout_in_blocks():
+    q, k, g = (t(1, 1, 512, 4) for _ in range(3))
+    v = torch.eye(512)[None, None]
+    saved = run(FUSED, q, k, v, None, 0.3, True, False, seed=5, offset=2)
+    keep = (saved[0] != 0).double() / 0.7
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    out, _ = definition(*wide, causal=True, keep=keep)
+    torch.testing.assert_close(saved[0].double(), out, rtol=1e-4, atol=1e-5)
+    g = t(1, 1, 512, 512)
+    out.backward(g.double())
+    for got, want in zip(backward(saved, g, q, k, v, None, True, None, 0.3), wide):
+        torch.testing.assert_close(got.double(), want.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_empty():
     out = run(FUSED, t(2, 3, 0, 4), t(2, 3, 5, 4), t(2, 3, 5, 4))[0]
     assert out.shape == (2, 3, 0, 4)
@@ -154,7 +180,9 @@ def test_flash_and_efficient():
     fused = run(FUSED, q, k, v, None, 0.2, True, False, seed=3, offset=1)
     flash = run(FLASH, q, k, v, 0.2, True, False, seed=3, offset=1)
     efficient = run(EFFICIENT, q, k, v, None, True, 0.2, True, seed=3, offset=1)
-    assert torch.equal(fused[0], flash[0]) and torch.equal(fused[0], efficient[0]) and torch.equal(fused[1], efficient[1])
+    assert (
+        torch.equal(fused[0], flash[0]) and torch.equal(fused[0], efficient[0]) and torch.equal(fused[1], efficient[1])
+    )
     want = backward(fused, g, q, k, v, None, True, None, 0.2)
     got = run(FLASH + "_backward", g, q, k, v, flash[0], flash[1], None, None, 5, 5, 0.2, True, flash[6], flash[7])
     assert all(torch.equal(a, b) for a, b in zip(got, want))

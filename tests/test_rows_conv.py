@@ -4,13 +4,17 @@ import math
 
 import pytest
 import torch
-
 from lower_harness import RowError, check, check_error, expected, lowered_for, run
 
 pytestmark = pytest.mark.cpu
 
 HALVES = (torch.bfloat16, torch.float16)
-TOLERANCE = {torch.float32: (1e-4, 1e-4), torch.float64: (1e-10, 1e-10), torch.bfloat16: (2e-2, 5e-2), torch.float16: (3e-3, 1e-2)}
+TOLERANCE = {
+    torch.float32: (1e-4, 1e-4),
+    torch.float64: (1e-10, 1e-10),
+    torch.bfloat16: (2e-2, 5e-2),
+    torch.float16: (3e-3, 1e-2),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +54,9 @@ class Case:
         if bias:
             want = expected("convolution_backward", g.double(), *wide[:2], sizes, *self.options, list(mask))
         else:
-            want = expected("convolution_backward", g.double(), *wide[:2], None, *self.options, [mask[0], mask[1], False])
+            want = expected(
+                "convolution_backward", g.double(), *wide[:2], None, *self.options, [mask[0], mask[1], False]
+            )
             mask = (mask[0], mask[1], False)
         got = run("convolution_backward", g, x, w, sizes, *self.options, list(mask))
         scale = math.sqrt(max(1, y.numel() / max(1, y.shape[1])))
@@ -58,7 +64,9 @@ class Case:
             assert (r is None) == (not mask[i])
             if r is not None:
                 assert r.dtype == dtype
-                torch.testing.assert_close(r.double(), e, rtol=rtol, atol=atol * (scale if i else 1), msg=lambda m, i=i: f"gradient {i}: {m}")
+                torch.testing.assert_close(
+                    r.double(), e, rtol=rtol, atol=atol * (scale if i else 1), msg=lambda m, i=i: f"gradient {i}: {m}"
+                )
 
 
 DENSE = [
@@ -123,7 +131,9 @@ def test_other_floats(case, dtype):
     case.check(dtype)
 
 
-@pytest.mark.parametrize("case", [DENSE[2], DENSE[3], POINTWISE[0], POINTWISE[1], DEPTHWISE[0], DEPTHWISE[1], TRANSPOSED[1]], ids=range(7))
+@pytest.mark.parametrize(
+    "case", [DENSE[2], DENSE[3], POINTWISE[0], POINTWISE[1], DEPTHWISE[0], DEPTHWISE[1], TRANSPOSED[1]], ids=range(7)
+)
 def test_channels_last(case):
     case.check(memory=torch.channels_last)
 
@@ -160,7 +170,9 @@ def test_overrideable():
 
 
 def test_errors():
-    def conv(x, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1):
+    def conv(
+        x, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1
+    ):
         lists = [list(v) for v in (stride, padding, dilation, output_padding)]
         check_error("convolution", x, w, b, *lists[:3], transposed, lists[3], groups)
 
@@ -185,5 +197,8 @@ def test_errors():
     conv(y, t(4, 3, 3, 3), transposed=True, stride=(2, 2), output_padding=(-1, -1))
     conv(t(1, 4, 1, 1), t(4, 3, 3, 3), transposed=True, padding=(2, 2))
     for operands in ((x, w, t(4).double()), (x.double(), w, t(4))):
-        with pytest.raises(RowError, match=r"Input type \((float|double)\) and (weight|bias) type \((float|double)\) should be the same"):
+        with pytest.raises(
+            RowError,
+            match=r"Input type \((float|double)\) and (weight|bias) type \((float|double)\) should be the same",
+        ):
             run("convolution", *operands, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)

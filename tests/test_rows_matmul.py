@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-
 from lower_harness import check, check_error, lowered_for, run, text
 
 pytestmark = pytest.mark.cpu
@@ -12,7 +11,12 @@ pytestmark = pytest.mark.cpu
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 COMPLEX = (torch.complex64, torch.complex128)
-TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (2e-3, 2e-3), torch.complex64: (1e-5, 1e-5)}
+TOLERANCE = {
+    torch.float32: (1e-5, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-2),
+    torch.float16: (2e-3, 2e-3),
+    torch.complex64: (1e-5, 1e-5),
+}
 
 
 def t(*shape, dtype=torch.float32):

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-
 from lower_harness import call, check, check_error, expected, lowered_for, run
 
 pytestmark = pytest.mark.cpu
@@ -12,7 +11,12 @@ pytestmark = pytest.mark.cpu
 HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (torch.float32, torch.float64, *HALVES)
 # Half results are rounded once on both sides; float32 sums differ in their order.
-TOLERANCE = {torch.float32: (2e-5, 2e-5), torch.float64: (1e-10, 1e-10), torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
+TOLERANCE = {
+    torch.float32: (2e-5, 2e-5),
+    torch.float64: (1e-10, 1e-10),
+    torch.bfloat16: (2e-2, 2e-2),
+    torch.float16: (3e-3, 3e-3),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +52,16 @@ def like_float32(name, *args, dtype, kept=(), **kwargs):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_softmax(name, dtype):
-    for shape, dim in (((5, 7), 1), ((5, 40), -1), ((4, 300), 1), ((5, 33), 0), ((2, 33, 4), 1), ((7,), 0), ((3, 0), 1), ((2, 3, 4, 5), 2)):
+    for shape, dim in (
+        ((5, 7), 1),
+        ((5, 40), -1),
+        ((4, 300), 1),
+        ((5, 33), 0),
+        ((2, 33, 4), 1),
+        ((7,), 0),
+        ((3, 0), 1),
+        ((2, 3, 4, 5), 2),
+    ):
         x = t(*shape, dtype=dtype) * 4
         close(name, x, dim, False, dtype=dtype)
         y = expected(name, x, dim, False)[0]
@@ -81,7 +94,11 @@ def test_safe_and_masked_softmax():
     close("_safe_softmax", x, 1)
     close("_safe_softmax", x.repeat(1, 8), 1)
     close("_safe_softmax", x.half(), 1, torch.float32)
-    for mask, mask_type in ((torch.rand(5, 5) > 0.6, 0), (torch.rand(2, 5) > 0.6, 1), (torch.rand(2, 3, 5, 5) > 0.6, 2)):
+    for mask, mask_type in (
+        (torch.rand(5, 5) > 0.6, 0),
+        (torch.rand(2, 5) > 0.6, 1),
+        (torch.rand(2, 3, 5, 5) > 0.6, 2),
+    ):
         scores = t(2, 3, 5, 5)
         mask[..., 0] = False
         close("_masked_softmax", scores, mask, 3, mask_type)
@@ -95,11 +112,19 @@ def test_layer_norm(dtype, weight_dtype):
     weight_dtype = weight_dtype or dtype
     if dtype == torch.float64 and weight_dtype != dtype:
         return
-    for shape, normalized in (((5, 8), (8,)), ((2, 3, 40), (40,)), ((2, 6, 5, 4), (5, 4)), ((3, 50), (3, 50)), ((0, 8), (8,))):
+    for shape, normalized in (
+        ((5, 8), (8,)),
+        ((2, 3, 40), (40,)),
+        ((2, 6, 5, 4), (5, 4)),
+        ((3, 50), (3, 50)),
+        ((0, 8), (8,)),
+    ):
         x, g = t(*shape, dtype=dtype) * 2 + 1, t(*shape, dtype=dtype)
         weight, bias = t(*normalized, dtype=weight_dtype), t(*normalized, dtype=weight_dtype)
         for w, b in ((weight, bias), (None, None), (weight, None)):
-            like_float32("native_layer_norm", x, normalized, w, b, 1e-5, dtype=dtype, kept=(1, 2) if dtype in HALVES else ())
+            like_float32(
+                "native_layer_norm", x, normalized, w, b, 1e-5, dtype=dtype, kept=(1, 2) if dtype in HALVES else ()
+            )
         mean, rstd = expected("native_layer_norm", x.double(), normalized, None, None, 1e-5)[1:]
         stats = [s.to(torch.float64 if dtype == torch.float64 else torch.float32) for s in (mean, rstd)]
         args = [g.to(dtype), x, normalized, *stats, weight, bias]
@@ -136,7 +161,12 @@ def test_rms_norm(dtype):
         weight = t(*normalized, dtype=dtype).requires_grad_()
         for w, eps in ((weight, 1e-5), (None, 1e-5), (weight, None)):
             y, rstd = run("_fused_rms_norm", x, normalized, w, eps)
-            want = torch.rms_norm(x.double(), normalized, None if w is None else w.double(), eps or torch.finfo(torch.float32 if dtype in HALVES else dtype).eps)
+            want = torch.rms_norm(
+                x.double(),
+                normalized,
+                None if w is None else w.double(),
+                eps or torch.finfo(torch.float32 if dtype in HALVES else dtype).eps,
+            )
             rtol, atol = TOLERANCE[dtype]
             torch.testing.assert_close(y, want.to(dtype), rtol=rtol, atol=atol)
             assert y.dtype == dtype and rstd.dtype == (torch.float32 if dtype in HALVES else dtype)
@@ -157,13 +187,20 @@ def test_group_norm(dtype):
     for shape, groups in (((2, 6, 5, 4), 3), ((2, 4, 7), 1), ((3, 8), 4), ((2, 6, 2, 3, 4), 6), ((0, 6, 2), 3)):
         n, c = shape[:2]
         hw = math.prod(shape[2:])
-        x, g, weight, bias = t(*shape, dtype=dtype) * 2 + 1, t(*shape, dtype=dtype), t(c, dtype=dtype), t(c, dtype=dtype)
+        x, g, weight, bias = (
+            t(*shape, dtype=dtype) * 2 + 1,
+            t(*shape, dtype=dtype),
+            t(c, dtype=dtype),
+            t(c, dtype=dtype),
+        )
         for w, b in ((weight, bias), (None, None), (weight, None), (None, bias)):
             like_float32("native_group_norm", x, w, b, n, c, hw, groups, 1e-5, dtype=dtype)
         mean, rstd = expected("native_group_norm", x, None, None, n, c, hw, groups, 1e-5)[1:]
         args = [g, x, mean, rstd, weight, n, c, hw, groups]
         got, _ = call("native_group_norm_backward", *args, [True] * 3)
-        want = expected("native_group_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in args], [True] * 3)
+        want = expected(
+            "native_group_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in args], [True] * 3
+        )
         for r, w in zip(got, want):
             assert r.dtype == dtype
             torch.testing.assert_close(r.double(), w, rtol=rtol, atol=atol * max(1, math.sqrt(x.numel())))
@@ -179,7 +216,12 @@ def test_batch_norm(dtype, training):
     rtol, atol = TOLERANCE[dtype]
     for shape in ((4, 3), (5, 3, 7), (2, 3, 5, 4), (2, 3, 2, 3, 4), (2, 20, 6, 6)):
         c = shape[1]
-        x, g, weight, bias = t(*shape, dtype=dtype) * 2 + 1, t(*shape, dtype=dtype), t(c, dtype=stats), t(c, dtype=stats)
+        x, g, weight, bias = (
+            t(*shape, dtype=dtype) * 2 + 1,
+            t(*shape, dtype=dtype),
+            t(c, dtype=stats),
+            t(c, dtype=stats),
+        )
         mean, var = t(c, dtype=stats), t(c, dtype=stats).abs() + 0.5
         for w, b in ((weight, bias), (None, None)):
             args = [x, w, b, mean, var, training, 0.1, 1e-5]
@@ -194,7 +236,9 @@ def test_batch_norm(dtype, training):
             assert all(torch.equal(r, e) for r, e in zip(plain, got))
         back = [g, x, weight, mean, var, *[s.to(stats) for s in (got[1], got[2])], training, 1e-5]
         grads, _ = call("native_batch_norm_backward", *back, [True] * 3)
-        want = expected("native_batch_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in back], [True] * 3)
+        want = expected(
+            "native_batch_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in back], [True] * 3
+        )
         for r, e, d in zip(grads, want, (dtype, stats, stats)):
             assert r.dtype == d
             torch.testing.assert_close(r.double(), e, rtol=rtol, atol=atol * math.sqrt(x.numel()))
@@ -207,7 +251,9 @@ def test_batch_norm_overloads():
     close("_native_batch_norm_legit.no_stats", x, w, w, True, 0.1, 1e-5)
     for name in ("_native_batch_norm_legit_no_training", "_batch_norm_no_update"):
         got = run(name, x, w, w, m, v, 0.1, 1e-5)
-        torch.testing.assert_close(got[0], torch.batch_norm(x, w, w, m, v, False, 0.1, 1e-5, False), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            got[0], torch.batch_norm(x, w, w, m, v, False, 0.1, 1e-5, False), rtol=1e-5, atol=1e-5
+        )
     close("_batch_norm_with_update_functional", x, w, w, m, v, 0.1, 1e-5)
     nhwc = x.to(memory_format=torch.channels_last)
     close("native_batch_norm", nhwc, w, w, None, None, True, 0.1, 1e-5)

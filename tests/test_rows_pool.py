@@ -4,14 +4,18 @@ import math
 
 import pytest
 import torch
-
 from lower_harness import check, check_error, expected, lowered_for, run
 
 pytestmark = pytest.mark.cpu
 
 HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (torch.float32, torch.float64, *HALVES)
-TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.float64: (1e-11, 1e-11), torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
+TOLERANCE = {
+    torch.float32: (1e-5, 1e-5),
+    torch.float64: (1e-11, 1e-11),
+    torch.bfloat16: (2e-2, 2e-2),
+    torch.float16: (3e-3, 3e-3),
+}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 

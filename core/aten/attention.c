@@ -1,5 +1,5 @@
-/* Scaled dot product attention in basic operations, forward and backward. Scores and softmax are in the opmath type; as in the flash
- * kernels, the weights are rounded to the input's type before they meet the values, and a row that is masked whole gives 0.
+/* Scaled dot product attention in basic operations, forward and backward. Scores and softmax are in the opmath type; as in the
+ * flash kernels, the weights are rounded to the input's type before they meet the values, and a row that is masked whole gives 0.
  * Source: aten/src/ATen/native/transformers/attention.cpp and cpu/FlashAttentionKernel.cpp. */
 #include <inttypes.h>
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 #include "ir/view.h"
 
-/* query [B, H, L, E], key [B, K, S, E], value [B, K, S, V]: H is a multiple of K, and H / K query heads share a key head. Without a batch
- * dim B is 1. */
+/* query [B, H, L, E], key [B, K, S, E], value [B, K, S, V]: H is a multiple of K, and H / K query heads share a key head. Without
+ * a batch dim B is 1. */
 typedef struct attention {
   tpu_val q, k, v;
   tpu_val bias;  /* added to the scores, or bool: True takes part. Poison: none */
@@ -20,7 +20,9 @@ typedef struct attention {
   bool causal, batched;
   double dropout;
   tpu_val seed, offset; /* of the dropout mask: scalars u64; poison without dropout */
+  tpu_val bits;         /* of the dropout mask, u32 [B, H, L, S]; poison without */
   int64_t batch, heads, key_heads, l, s, e, v_size;
+  int64_t first_row; /* of a block of rows: where it begins among all */
 } attention;
 
 /* Where an overload has its arguments; -1: it has none. */
@@ -49,14 +51,13 @@ static bool read_attention(tpu_build *b, const tpu_args *a, places at, attention
   out->dtype = tpu_dtype_of(b, out->q);
   out->math = tpu_dtype_opmath(out->dtype);
   if (k[0] != q[0] || v[0] != q[0] || v[1] != k[1] || v[2] != k[2] || k[3] != q[3] || k[1] == 0 || q[1] % k[1])
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "query %s, key %s and value %s do not fit together", dims_text(b, 4, q),
-             dims_text(b, 4, k), dims_text(b, 4, v));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "query %s, key %s and value %s do not fit together", dims_text(b, 4, q), dims_text(b, 4, k),
+             dims_text(b, 4, v));
   else if (tpu_dtype_of(b, out->k) != out->dtype || tpu_dtype_of(b, out->v) != out->dtype)
     tpu_fail(b, TPU_INVALID_ARGUMENT,
              "Expected query, key, and value to have the same dtype, but got query.dtype: %s key.dtype: %s and "
              "value.dtype: %s instead.",
-             dtype_cpp_name(out->dtype), dtype_cpp_name(tpu_dtype_of(b, out->k)),
-             dtype_cpp_name(tpu_dtype_of(b, out->v)));
+             dtype_cpp_name(out->dtype), dtype_cpp_name(tpu_dtype_of(b, out->k)), dtype_cpp_name(tpu_dtype_of(b, out->v)));
   else if (!tpu_is_float(out->dtype))
     fail_not_implemented(b, a, out->dtype);
   if (at.bias >= 0 && arg_present(a, at.bias)) {
@@ -65,8 +66,8 @@ static bool read_attention(tpu_build *b, const tpu_args *a, places at, attention
   }
   out->causal = arg_bool(b, a, at.causal);
   out->dropout = arg_static(b, a, at.dropout);
-  out->scale = arg_present(a, at.scale) ? arg_number(b, a, at.scale, out->math)
-                                        : tpu_scalar(b, out->math, 1.0 / sqrt((double)out->e));
+  out->scale =
+      arg_present(a, at.scale) ? arg_number(b, a, at.scale, out->math) : tpu_scalar(b, out->math, 1.0 / sqrt((double)out->e));
   return !tpu_build_failed(b);
 }
 
@@ -91,6 +92,7 @@ static tpu_val masked_scores(tpu_build *b, const attention *t) {
   if (t->causal) {
     const int64_t *dims = tpu_dims_of(b, s);
     tpu_val row = tpu_iota(b, TPU_I32, 4, dims, 2), column = tpu_iota(b, TPU_I32, 4, dims, 3);
+    if (t->first_row) row = tpu_add(b, row, tpu_full_i(b, TPU_I32, 4, dims, t->first_row));
     s = tpu_select(b, tpu_compare(b, TPU_GE, row, column), s, lowest);
   }
   return s;
@@ -116,15 +118,20 @@ static weights exponentials(tpu_build *b, const attention *t, tpu_val s) {
 /* log of the sum of exponentials; -inf for a row that is masked whole. */
 static tpu_val logsumexp(tpu_build *b, const weights *w) { return tpu_add(b, w->max, tpu_log(b, w->sum)); }
 
-/* x where the dropout mask keeps, scaled up by 1 / (1 - p); 0 elsewhere. The same state gives the same mask. */
+/* The bits that decide what is dropped. The same state gives the same bits. */
+static void make_bits(tpu_build *b, attention *t) {
+  if (t->dropout == 0 || t->dropout >= 1) return;
+  const int64_t one = 1, dims[4] = {t->batch, t->heads, t->l, t->s};
+  const tpu_val state[2] = {tpu_reshape(b, t->seed, 1, &one), tpu_reshape(b, t->offset, 1, &one)};
+  t->bits = tpu_random_bits(b, tpu_concat(b, 2, state, 0), TPU_U32, 4, dims);
+}
+
+/* x where the dropout mask keeps, scaled up by 1 / (1 - p); 0 elsewhere. */
 static tpu_val drop(tpu_build *b, const attention *t, tpu_val x) {
   if (t->dropout == 0) return x;
   tpu_val zero = tpu_full_like(b, x, 0);
   if (t->dropout >= 1) return zero;
-  const int64_t one = 1;
-  tpu_val state[2] = {tpu_reshape(b, t->seed, 1, &one), tpu_reshape(b, t->offset, 1, &one)};
-  tpu_val bits = tpu_random_bits(b, tpu_concat(b, 2, state, 0), TPU_U32, 4, tpu_dims_of(b, x));
-  bits = tpu_binary(b, TPU_HLO_SHIFT_RIGHT_LOGIC, bits, tpu_full_like(b, bits, 8));
+  tpu_val bits = tpu_binary(b, TPU_HLO_SHIFT_RIGHT_LOGIC, t->bits, tpu_full_like(b, t->bits, 8));
   tpu_val below = tpu_full_i(b, TPU_U32, 4, tpu_dims_of(b, x), (int64_t)(t->dropout * 0x1p24));
   return tpu_select(b, tpu_compare(b, TPU_GE, bits, below), binary_c(b, TPU_HLO_MULTIPLY, x, 1 / (1 - t->dropout)), zero);
 }
@@ -167,12 +174,47 @@ static void query_order(tpu_build *b, tpu_out *out, const tpu_operand *q) {
   out->strides = strides;
 }
 
-static tpu_val without_batch(tpu_build *b, const attention *t, tpu_val x) {
-  return t->batched ? x : tpu_squeeze(b, x, 0);
+static tpu_val without_batch(tpu_build *b, const attention *t, tpu_val x) { return t->batched ? x : tpu_squeeze(b, x, 0); }
+
+static bool is_empty(const attention *t) { return t->batch == 0 || t->heads == 0 || t->l == 0 || t->s == 0 || t->v_size == 0; }
+
+/* --- blocks of rows: a causal block needs only the keys up to its last row, and its scores may stay in the cache */
+enum { BLOCKS = 4, MIN_BLOCK_ROWS = 128 };
+
+static int64_t rows_of_block(const attention *t) {
+  if (!t->causal || t->l < BLOCKS * MIN_BLOCK_ROWS) return t->l;
+  return (t->l + BLOCKS - 1) / BLOCKS;
 }
 
-static bool is_empty(const attention *t) {
-  return t->batch == 0 || t->heads == 0 || t->l == 0 || t->s == 0 || t->v_size == 0;
+static tpu_val rows_of(tpu_build *b, tpu_val x, int64_t from, int64_t to) {
+  return x.id ? tpu_slice_dim(b, x, 2, from, to, 1) : x;
+}
+static tpu_val columns_of(tpu_build *b, tpu_val x, int64_t to) { return x.id ? tpu_slice_dim(b, x, 3, 0, to, 1) : x; }
+
+static attention block_of(tpu_build *b, const attention *t, int64_t from, int64_t to) {
+  attention r = *t;
+  r.first_row = from;
+  r.l = to - from;
+  r.q = rows_of(b, t->q, from, to);
+  r.bias = rows_of(b, t->bias, from, to);
+  r.bits = rows_of(b, t->bits, from, to);
+  if (!t->causal || to >= t->s) return r;
+  r.s = to;
+  r.k = tpu_slice_dim(b, t->k, 2, 0, to, 1);
+  r.v = tpu_slice_dim(b, t->v, 2, 0, to, 1);
+  r.bias = columns_of(b, r.bias, to);
+  r.bits = columns_of(b, r.bits, to);
+  return r;
+}
+
+/* One block's output [B, H, L, V] and logsumexp [B, H, L], both in the opmath type. */
+static tpu_val attend(tpu_build *b, const attention *t, tpu_val *out_lse) {
+  weights w = exponentials(b, t, masked_scores(b, t));
+  *out_lse = tpu_squeeze(b, logsumexp(b, &w), 3);
+  tpu_val e = tpu_convert(b, drop(b, t, w.e), t->dtype);
+  tpu_val y = by_head(b, t, contract(b, by_key_head(b, t, e), t->v, 2, 3, 2));
+  tpu_val zero = tpu_full_like(b, w.sum, 0), one = tpu_full_like(b, w.sum, 1);
+  return with_kept(b, TPU_HLO_DIVIDE, y, tpu_select(b, tpu_compare(b, TPU_EQ, w.sum, zero), one, w.sum));
 }
 
 /* Sets result 0, and 1 to the logsumexp [B, H, L] in float32. */
@@ -182,12 +224,17 @@ static void forward(tpu_build *b, const tpu_args *a, tpu_outs *o, places at, att
   const int64_t out_dims[4] = {t->batch, t->heads, t->l, t->v_size}, rows[3] = {t->batch, t->heads, t->l};
   tpu_val y = tpu_full(b, t->math, 4, out_dims, 0), lse = tpu_full(b, t->math, 3, rows, -INFINITY);
   if (!is_empty(t)) {
-    weights w = exponentials(b, t, masked_scores(b, t));
-    lse = tpu_squeeze(b, logsumexp(b, &w), 3);
-    tpu_val e = tpu_convert(b, drop(b, t, w.e), t->dtype);
-    y = by_head(b, t, contract(b, by_key_head(b, t, e), t->v, 2, 3, 2));
-    tpu_val zero = tpu_full_like(b, w.sum, 0), one = tpu_full_like(b, w.sum, 1);
-    y = with_kept(b, TPU_HLO_DIVIDE, y, tpu_select(b, tpu_compare(b, TPU_EQ, w.sum, zero), one, w.sum));
+    make_bits(b, t);
+    tpu_val ys[BLOCKS], lses[BLOCKS];
+    int n = 0;
+    int64_t step = rows_of_block(t);
+    for (int64_t from = 0; from < t->l && !tpu_build_failed(b); from += step, n++) {
+      attention block = block_of(b, t, from, from + step < t->l ? from + step : t->l);
+      ys[n] = attend(b, &block, &lses[n]);
+    }
+    if (tpu_build_failed(b)) return;
+    y = tpu_concat(b, n, ys, 2);
+    lse = tpu_concat(b, n, lses, 2);
   }
   o->out[0].val = without_batch(b, t, tpu_convert(b, y, t->dtype));
   query_order(b, &o->out[0], arg_operand(b, a, at.q));
@@ -200,7 +247,7 @@ typedef struct gradients {
 } gradients;
 
 /* y is the forward's result, lse [B, H, L] its logsumexp. */
-static gradients differentiate(tpu_build *b, const attention *t, tpu_val gy, tpu_val y, tpu_val lse) {
+static gradients differentiate_block(tpu_build *b, const attention *t, tpu_val gy, tpu_val y, tpu_val lse) {
   gradients r = {TPU_POISON, TPU_POISON, TPU_POISON, TPU_POISON};
   tpu_val s = masked_scores(b, t), p;
   if (t->math == TPU_F64) { /* float32's logsumexp is not enough here */
@@ -222,6 +269,36 @@ static gradients differentiate(tpu_build *b, const attention *t, tpu_val gy, tpu
   r.q = by_head(b, t, contract(b, gs, t->k, 2, 3, 2));
   r.k = contract(b, gs, by_key_head(b, t, t->q), 2, 2, 2);
   return r;
+}
+
+static tpu_val add_or_take(tpu_build *b, tpu_val sum, tpu_val x) { return sum.id ? tpu_add(b, sum, x) : x; }
+
+/* x with zeros after it along dim, up to size. */
+static tpu_val extended(tpu_build *b, tpu_val x, int dim, int64_t size) {
+  int64_t lo[4] = {0}, hi[4] = {0};
+  hi[dim] = size - tpu_dim_of(b, x, dim);
+  return tpu_pad(b, x, tpu_scalar(b, tpu_dtype_of(b, x), 0), lo, hi, NULL);
+}
+
+static gradients differentiate(tpu_build *b, const attention *t, tpu_val gy, tpu_val y, tpu_val lse) {
+  gradients sum = {TPU_POISON, TPU_POISON, TPU_POISON, TPU_POISON};
+  tpu_val qs[BLOCKS], scores[BLOCKS];
+  int n = 0;
+  int64_t step = rows_of_block(t);
+  lse = tpu_reshape(b, lse, 3, (const int64_t[]){t->batch, t->heads, t->l});
+  for (int64_t from = 0; from < t->l && !tpu_build_failed(b); from += step, n++) {
+    int64_t to = from + step < t->l ? from + step : t->l;
+    attention block = block_of(b, t, from, to);
+    gradients g = differentiate_block(b, &block, rows_of(b, gy, from, to), rows_of(b, y, from, to), rows_of(b, lse, from, to));
+    qs[n] = g.q;
+    scores[n] = extended(b, g.scores, 3, t->s);
+    sum.k = add_or_take(b, sum.k, extended(b, g.k, 2, t->s));
+    sum.v = add_or_take(b, sum.v, extended(b, g.v, 2, t->s));
+  }
+  if (tpu_build_failed(b)) return sum;
+  sum.q = tpu_concat(b, n, qs, 2);
+  sum.scores = tpu_concat(b, n, scores, 2);
+  return sum;
 }
 
 /* g [B, H, L, S] summed to the dims of `like`. */
@@ -262,7 +339,10 @@ static void backward(tpu_build *b, const tpu_args *a, tpu_outs *o, backward_plac
   const int64_t *mask = at.mask >= 0 ? arg_ints(a, at.mask, &n_mask) : NULL;
   tpu_val gy = with_batch(b, tpu_convert(b, arg_tensor(b, a, 0), t.dtype)), y = with_batch(b, arg_tensor(b, a, at.out));
   gradients g = {TPU_POISON, TPU_POISON, TPU_POISON, TPU_POISON};
-  if (!is_empty(&t)) g = differentiate(b, &t, gy, y, arg_tensor(b, a, at.lse));
+  if (!is_empty(&t)) {
+    make_bits(b, &t);
+    g = differentiate(b, &t, gy, y, arg_tensor(b, a, at.lse));
+  }
   const tpu_val each[3] = {g.q, g.k, g.v};
   for (int i = 0; i < 3; i++) set_gradient(b, a, 1 + i, each[i], &o->out[i], n_mask < 3 || mask[i]);
   if (o->n < 4) return;
@@ -286,8 +366,8 @@ void lower_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   forward(b, a, o, (places){0, 3, 4, 5, 7}, &t);
   if (!tpu_build_failed(b)) set_rest(b, o, &t);
 }
-/* (grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
- * philox_seed, philox_offset, scale) */
+/* (grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p,
+ * is_causal, philox_seed, philox_offset, scale) */
 void lower_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   backward(b, a, o, (backward_places){{1, 4, 12, 13, 16}, 5, 6, 7, 14, 15});
 }
@@ -304,7 +384,8 @@ void lower_flash_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o
   backward(b, a, o, (backward_places){{1, -1, 10, 11, 14}, -1, 4, 5, 12, 13});
 }
 
-/* (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, scale) -> out, log_sumexp, philox_seed, philox_offset */
+/* (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, scale) -> out, log_sumexp, philox_seed, philox_offset
+ */
 void lower_efficient_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   attention t;
   forward(b, a, o, (places){0, 3, 5, 6, 7}, &t);
@@ -312,7 +393,8 @@ void lower_efficient_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   o->out[2].val = saved_state(b, t.seed);
   o->out[3].val = saved_state(b, t.offset);
 }
-/* (grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask, is_causal, scale) */
+/* (grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask, is_causal,
+ * scale) */
 void lower_efficient_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   backward(b, a, o, (backward_places){{1, 4, 9, 11, 12}, 10, 5, 6, 7, 8});
 }

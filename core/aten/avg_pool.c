@@ -1,4 +1,5 @@
-/* Average pooling. Sums are made in the opmath type. Source: aten/src/ATen/native/cpu/AvgPoolKernel.cpp, AdaptiveAveragePooling.cpp. */
+/* Average pooling. Sums are made in the opmath type. Source: aten/src/ATen/native/cpu/AvgPoolKernel.cpp,
+ * AdaptiveAveragePooling.cpp. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,7 +29,8 @@ static tpu_val window_sum(tpu_build *b, const pool *p, tpu_val x) {
     int64_t dims[TPU_MAX_RANK], strides[TPU_MAX_RANK];
     for (int d = 0; d < p->rank; d++) dims[d] = strides[d] = 1;
     for (int d = 0; d < p->spatial; d++) dims[p->first + d] = p->kernel[d], strides[p->first + d] = p->stride[d];
-    return tpu_reduce_window(b, TPU_MONOID_ADD, x, tpu_scalar(b, tpu_dtype_of(b, x), 0), &(tpu_window){.dims = dims, .strides = strides});
+    return tpu_reduce_window(b, TPU_MONOID_ADD, x, tpu_scalar(b, tpu_dtype_of(b, x), 0),
+                             &(tpu_window){.dims = dims, .strides = strides});
   }
   if (pool_taps(p) <= MAX_TAPS_AT_ONCE) return shifted_sum(b, p, x, 0, p->spatial);
   for (int d = p->spatial - 1; d >= 0; d--) { /* one dim after another, for as many additions as the sides add up to */

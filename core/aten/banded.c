@@ -88,8 +88,14 @@ tpu_val take_dim(tpu_build *b, tpu_val x, int dim, int64_t n, const int64_t *ind
     sizes[d] = d == dim ? 1 : tpu_dim_of(b, x, d);
     if (d != dim) offset[k++] = d;
   }
-  tpu_gather_dims dims = {.n_offset = rank - 1, .n_collapsed = 1, .n_map = 1, .offset = offset, .collapsed = &along,
-                          .start_index_map = &along, .index_vector_dim = 1, .sorted = sorted};
+  tpu_gather_dims dims = {.n_offset = rank - 1,
+                          .n_collapsed = 1,
+                          .n_map = 1,
+                          .offset = offset,
+                          .collapsed = &along,
+                          .start_index_map = &along,
+                          .index_vector_dim = 1,
+                          .sorted = sorted};
   return tpu_gather(b, x, at, &dims, sizes);
 }
 
@@ -147,8 +153,8 @@ static tpu_val apply_by_matrix(tpu_build *b, const banded *m, tpu_val x, int dim
   for (int64_t i = 0; i < entries; i++) narrow[i] = (float)matrix[i];
   const int64_t dims[2] = {m->out, m->in};
   tpu_dtype dtype = tpu_dtype_of(b, x);
-  tpu_val w = dtype == TPU_F32 ? tpu_dense(b, dtype, 2, dims, narrow)
-                               : tpu_convert(b, tpu_dense(b, TPU_F64, 2, dims, matrix), dtype);
+  tpu_val w =
+      dtype == TPU_F32 ? tpu_dense(b, dtype, 2, dims, narrow) : tpu_convert(b, tpu_dense(b, TPU_F64, 2, dims, matrix), dtype);
   tpu_val y = contract(b, x, w, 0, dim, 1);
   int rank = tpu_rank_of(b, x);
   int64_t perm[TPU_MAX_RANK] = {0};
@@ -158,8 +164,8 @@ static tpu_val apply_by_matrix(tpu_build *b, const banded *m, tpu_val x, int dim
 
 enum { MAX_TAPS = 48 };
 
-/* By taps on the CPU (for 56 -> 112 bilinear 9 ms against 27 ms for the matrix, the gradient 4 against 28); elsewhere a matrix, as
- * gathers are slow on a TPU. */
+/* By taps on the CPU (for 56 -> 112 bilinear 9 ms against 27 ms for the matrix, the gradient 4 against 28); elsewhere a matrix,
+ * as gathers are slow on a TPU. */
 tpu_val banded_apply(tpu_build *b, const banded *m, tpu_val x, int dim) {
   if (tpu_build_failed(b)) return TPU_POISON;
   int rank = tpu_rank_of(b, x);

@@ -1,5 +1,5 @@
-/* Linear maps along one dim whose rows have few entries: y[o] = sum over t of weight[o, t] * x[index[o, t]]. Resampling and adaptive
- * averages are such maps, and so are their gradients. Thread-compatible.
+/* Linear maps along one dim whose rows have few entries: y[o] = sum over t of weight[o, t] * x[index[o, t]]. Resampling and
+ * adaptive averages are such maps, and so are their gradients. Thread-compatible.
  */
 #ifndef TPU_ATEN_BANDED_H
 #define TPU_ATEN_BANDED_H
@@ -8,8 +8,8 @@
 
 typedef struct banded {
   int64_t in, out, taps;
-  int64_t *index;  /* [out, taps], within [0, in) */
-  double *weight;  /* [out, taps]; 0: no tap. All memory is the builder's. */
+  int64_t *index; /* [out, taps], within [0, in) */
+  double *weight; /* [out, taps]; 0: no tap. All memory is the builder's. */
 } banded;
 
 /* Without taps; false when out of memory (the builder fails). */

@@ -7,9 +7,7 @@
 static bool on_cpu(const tpu_build *b) { return b->target->platform == TPU_TARGET_CPU; }
 
 /* XLA's CPU backend computes half types in float32 anyway, and only float32 takes its fast path. */
-tpu_val conv_operand(tpu_build *b, tpu_val x) {
-  return on_cpu(b) ? tpu_convert(b, x, tpu_dtype_opmath(tpu_dtype_of(b, x))) : x;
-}
+tpu_val conv_operand(tpu_build *b, tpu_val x) { return on_cpu(b) ? tpu_convert(b, x, tpu_dtype_opmath(tpu_dtype_of(b, x))) : x; }
 
 int64_t conv_size(const conv *c, int d, int64_t x_size, int64_t kernel_size) {
   int64_t span = c->dilation[d] * (kernel_size - 1) + 1, room = x_size + 2 * c->padding[d] - span;
@@ -36,9 +34,14 @@ static void spatial_inside(int spatial, int first, int last, int64_t *out_perm) 
 
 static tpu_val convolve(tpu_build *b, const conv *c, tpu_val x, tpu_val w, const window *win, roles r) {
   tpu_dtype dtype = tpu_dtype_of(b, x), math = tpu_dtype_opmath(dtype);
-  tpu_conv_dims dims = {.spatial = c->spatial, .strides = win->stride, .pad_lo = win->lo, .pad_hi = win->hi,
-                        .lhs_dilation = win->x_dilation, .rhs_dilation = win->w_dilation,
-                        .feature_groups = win->feature_groups, .batch_groups = win->batch_groups};
+  tpu_conv_dims dims = {.spatial = c->spatial,
+                        .strides = win->stride,
+                        .pad_lo = win->lo,
+                        .pad_hi = win->hi,
+                        .lhs_dilation = win->x_dilation,
+                        .rhs_dilation = win->w_dilation,
+                        .feature_groups = win->feature_groups,
+                        .batch_groups = win->batch_groups};
   int64_t from1[CONV_MAX_SPATIAL], from2[CONV_MAX_SPATIAL], from0[CONV_MAX_SPATIAL];
   for (int d = 0; d < c->spatial; d++) from0[d] = d, from1[d] = 1 + d, from2[d] = 2 + d;
   tpu_dtype out_dtype = math == dtype ? TPU_DTYPE_NONE : math;
@@ -131,8 +134,7 @@ tpu_val conv_input_gradient(tpu_build *b, const conv *c, tpu_val gy, tpu_val w, 
   return convolve(b, c, gy, w, &win, (roles){0, 1, 0, 1, 0, 1});
 }
 
-static tpu_val dense_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims,
-                                     int64_t groups) {
+static tpu_val dense_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims, int64_t groups) {
   const int64_t *x_dims = tpu_dims_of(b, x), *y_dims = tpu_dims_of(b, gy);
   window win = {.feature_groups = 1, .batch_groups = groups};
   for (int d = 0; d < c->spatial; d++) {
@@ -165,9 +167,9 @@ static tpu_val diagonal_blocks(tpu_build *b, tpu_val w, int64_t p, const int64_t
   return tpu_concat(b, (int)p, blocks, 0);
 }
 
-/* XLA's CPU backend runs batch_group_count as a plain loop, 100 times slower than a convolution for each part of the groups. Groups of
- * one part are convolved as if they were one, and the blocks that pair different groups dropped: more products, but no more
- * convolutions to compile than MAX_PARTS. */
+/* XLA's CPU backend runs batch_group_count as a plain loop, 100 times slower than a convolution for each part of the groups.
+ * Groups of one part are convolved as if they were one, and the blocks that pair different groups dropped: more products, but no
+ * more convolutions to compile than MAX_PARTS. */
 static tpu_val weight_gradient_by_parts(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims) {
   int64_t n = parts_of(c->groups);
   int64_t p = c->groups / n, in = w_dims[1] * p, out = w_dims[0] / n;

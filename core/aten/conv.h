@@ -25,8 +25,8 @@ tpu_val conv_forward(tpu_build *b, const conv *c, tpu_val x, tpu_val w);
 tpu_val conv_input_gradient(tpu_build *b, const conv *c, tpu_val gy, tpu_val w, const int64_t *x_dims);
 tpu_val conv_weight_gradient(tpu_build *b, const conv *c, tpu_val x, tpu_val gy, const int64_t *w_dims);
 
-/* Forms for XLA's CPU backend, measured 3 to 30 times faster there than its convolution (conv_forms.c). w [O, C / groups, 1..] and no
- * padding: products of matrices. */
+/* Forms for XLA's CPU backend, measured 3 to 30 times faster there than its convolution (conv_forms.c). w [O, C / groups, 1..]
+ * and no padding: products of matrices. */
 bool conv_is_pointwise(tpu_build *b, const conv *c, const int64_t *w_dims);
 tpu_val conv_pointwise(tpu_build *b, const conv *c, tpu_val x, tpu_val w);
 tpu_val conv_pointwise_input_gradient(tpu_build *b, const conv *c, tpu_val gy, tpu_val w, const int64_t *x_dims);

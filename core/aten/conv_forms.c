@@ -116,15 +116,9 @@ typedef struct order {
   int channel, first_spatial;
 } order;
 
-static order order_of(const conv *c) {
-  return c->channels_last ? (order){1 + c->spatial, 1} : (order){1, 2};
-}
-static tpu_val to_order(tpu_build *b, const conv *c, tpu_val x) {
-  return c->channels_last ? channels_to_last(b, x) : x;
-}
-static tpu_val from_order(tpu_build *b, const conv *c, tpu_val x) {
-  return c->channels_last ? channels_to_second(b, x) : x;
-}
+static order order_of(const conv *c) { return c->channels_last ? (order){1 + c->spatial, 1} : (order){1, 2}; }
+static tpu_val to_order(tpu_build *b, const conv *c, tpu_val x) { return c->channels_last ? channels_to_last(b, x) : x; }
+static tpu_val from_order(tpu_build *b, const conv *c, tpu_val x) { return c->channels_last ? channels_to_second(b, x) : x; }
 
 /* Position of tap k, in row-major order of the kernel, along each spatial dim. */
 static void tap_position(const conv *c, const int64_t *w_dims, int64_t k, int64_t *out_position) {
@@ -176,8 +170,7 @@ static tpu_val padded(tpu_build *b, const conv *c, tpu_val x) {
 }
 
 /* What tap k sees of the padded x: one element a point of y. */
-static tpu_val seen_by_tap(tpu_build *b, const conv *c, tpu_val x, const int64_t *w_dims, const int64_t *y_sizes,
-                           int64_t k) {
+static tpu_val seen_by_tap(tpu_build *b, const conv *c, tpu_val x, const int64_t *w_dims, const int64_t *y_sizes, int64_t k) {
   int64_t position[CONV_MAX_SPATIAL];
   tap_position(c, w_dims, k, position);
   for (int d = 0; d < c->spatial; d++) {

@@ -48,11 +48,16 @@ static bool read_params(tpu_build *b, const tpu_args *a, int i, tpu_val w, param
     return false;
   out->transposed = arg_bool(b, a, i + 3);
   c->groups = arg_int(b, a, i + 5, 1);
-  if (any_below(c->spatial, c->padding, 0)) tpu_fail(b, TPU_INVALID_ARGUMENT, "negative padding is not supported");
-  else if (any_below(c->spatial, out->output_padding, 0)) tpu_fail(b, TPU_INVALID_ARGUMENT, "negative output_padding is not supported");
-  else if (any_below(c->spatial, c->stride, 1)) tpu_fail(b, TPU_INVALID_ARGUMENT, "non-positive stride is not supported");
-  else if (any_below(c->spatial, c->dilation, 1)) tpu_fail(b, TPU_INVALID_ARGUMENT, "dilation should be greater than zero, but got %s", dims_text(b, c->spatial, c->dilation));
-  else if (c->groups < 1) tpu_fail(b, TPU_INVALID_ARGUMENT, "non-positive groups is not supported");
+  if (any_below(c->spatial, c->padding, 0))
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "negative padding is not supported");
+  else if (any_below(c->spatial, out->output_padding, 0))
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "negative output_padding is not supported");
+  else if (any_below(c->spatial, c->stride, 1))
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "non-positive stride is not supported");
+  else if (any_below(c->spatial, c->dilation, 1))
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "dilation should be greater than zero, but got %s", dims_text(b, c->spatial, c->dilation));
+  else if (c->groups < 1)
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "non-positive groups is not supported");
   return !tpu_build_failed(b);
 }
 
@@ -84,8 +89,8 @@ static bool check_channels(tpu_build *b, const params *p, tpu_type x, tpu_type w
              groups, groups, weight);
   else if (!p->transposed && x.dims[1] != w.dims[1] * groups)
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Given groups=%" PRId64 ", weight of size %s, expected input%s to have %" PRId64
-             " channels, but got %" PRId64 " channels instead",
+             "Given groups=%" PRId64 ", weight of size %s, expected input%s to have %" PRId64 " channels, but got %" PRId64
+             " channels instead",
              groups, weight, dims_text(b, x.rank, x.dims), w.dims[1] * groups, x.dims[1]);
   else if (p->transposed && x.dims[1] != w.dims[0])
     tpu_fail(b, TPU_INVALID_ARGUMENT,
@@ -143,9 +148,7 @@ static bool result_dims(tpu_build *b, const params *p, tpu_type x, tpu_type w, i
   return false;
 }
 
-static bool is_channels_last(const tpu_operand *x) {
-  return x && strides_are_channels_last(x->rank, x->sizes, x->strides);
-}
+static bool is_channels_last(const tpu_operand *x) { return x && strides_are_channels_last(x->rank, x->sizes, x->strides); }
 
 /* The result's memory format: channels_last if the input's or the kernel's is (at::native's mkldnn and cudnn rule). */
 static void like_input_or_weight(tpu_build *b, tpu_out *out, const tpu_operand *x, const tpu_operand *w) {
@@ -170,16 +173,15 @@ void lower_convolution(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     tpu_fail(b, TPU_INVALID_ARGUMENT,
              "Given %sweight of size %s, expected bias to be 1-dimensional with %" PRId64
              " elements, but got bias of size %s instead",
-             given, dims_text(b, wt.rank, wt.dims), channels,
-             dims_text(b, tpu_rank_of(b, bias), tpu_dims_of(b, bias)));
+             given, dims_text(b, wt.rank, wt.dims), channels, dims_text(b, tpu_rank_of(b, bias), tpu_dims_of(b, bias)));
     return;
   }
   if (xt.dtype != wt.dtype)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same",
-             dtype_cpp_name(xt.dtype), dtype_cpp_name(wt.dtype));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same", dtype_cpp_name(xt.dtype),
+             dtype_cpp_name(wt.dtype));
   else if (bias.id && tpu_dtype_of(b, bias) != xt.dtype)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and bias type (%s) should be the same",
-             dtype_cpp_name(xt.dtype), dtype_cpp_name(tpu_dtype_of(b, bias)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and bias type (%s) should be the same", dtype_cpp_name(xt.dtype),
+             dtype_cpp_name(tpu_dtype_of(b, bias)));
   else if (xt.dtype == TPU_BOOL)
     fail_not_implemented(b, a, xt.dtype);
   if (p.transposed) check_output_padding(b, &p);
@@ -232,6 +234,4 @@ static void convolution_backward(tpu_build *b, const tpu_args *a, tpu_outs *o, i
   }
 }
 void lower_convolution_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) { convolution_backward(b, a, o, 4); }
-void lower_convolution_backward_overrideable(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  convolution_backward(b, a, o, 3);
-}
+void lower_convolution_backward_overrideable(tpu_build *b, const tpu_args *a, tpu_outs *o) { convolution_backward(b, a, o, 3); }

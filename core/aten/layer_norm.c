@@ -45,8 +45,8 @@ static int normalized_axes(tpu_build *b, const tpu_args *a, tpu_val x, int i, in
     tpu_type type = tpu_type_of(b, arg_tensor(b, a, affine[k]));
     if (type.rank != n || memcmp(type.dims, shape, sizeof *shape * (size_t)n) != 0) {
       tpu_fail(b, TPU_INVALID_ARGUMENT,
-               "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and normalized_shape = %s",
-               names[k], names[k], dims_text(b, type.rank, type.dims), dims_text(b, n, shape));
+               "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and normalized_shape = %s", names[k],
+               names[k], dims_text(b, type.rank, type.dims), dims_text(b, n, shape));
       return 0;
     }
   }
@@ -54,9 +54,8 @@ static int normalized_axes(tpu_build *b, const tpu_args *a, tpu_val x, int i, in
     char text[TPU_MAX_RANK * 24 + 4];
     size_t at = 0;
     for (int d = 0; d < n; d++) at += (size_t)snprintf(text + at, sizeof text - at, ", %" PRId64, shape[d]);
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Given normalized_shape=%s, expected input with shape [*%s], but got input of size%s", dims_text(b, n, shape),
-             text, dims_text(b, rank, tpu_dims_of(b, x)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Given normalized_shape=%s, expected input with shape [*%s], but got input of size%s",
+             dims_text(b, n, shape), text, dims_text(b, rank, tpu_dims_of(b, x)));
     return 0;
   }
   for (int d = 0; d < n; d++) out_axes[d] = rank - n + d;
@@ -94,8 +93,8 @@ void lower_layer_norm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 }
 
 /* The sums over the leading dims that give a weight's gradient, in the dtype of argument i, or of x without it. */
-static void affine_gradient(tpu_build *b, const tpu_args *a, int i, tpu_val product, int n_axes, tpu_dtype dtype,
-                            bool wanted, tpu_out *out) {
+static void affine_gradient(tpu_build *b, const tpu_args *a, int i, tpu_val product, int n_axes, tpu_dtype dtype, bool wanted,
+                            tpu_out *out) {
   if (!wanted) {
     out->undefined = true;
     return;
@@ -182,7 +181,9 @@ typedef struct groups {
 } groups;
 
 static groups read_groups(tpu_build *b, const tpu_args *a, int i, tpu_type x) {
-  groups r = {.n = arg_int(b, a, i, 0), .c = arg_int(b, a, i + 1, 0), .spatial = arg_int(b, a, i + 2, 0),
+  groups r = {.n = arg_int(b, a, i, 0),
+              .c = arg_int(b, a, i + 1, 0),
+              .spatial = arg_int(b, a, i + 2, 0),
               .groups = arg_int(b, a, i + 3, 1)};
   if (r.groups <= 0)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected num groups to be greater than 0, got %" PRId64, r.groups);

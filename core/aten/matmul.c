@@ -13,8 +13,7 @@ static bool is_supported(tpu_build *b, const tpu_args *a, tpu_dtype dtype) {
 /* at::linear's epilogue: beta * self + alpha * product, in the opmath type. With beta = 0, self's NaN do not count. */
 static tpu_val scale_and_add(tpu_build *b, const tpu_args *a, tpu_val product, tpu_val self, int beta, int alpha) {
   tpu_dtype math = tpu_dtype_of(b, product);
-  if (!arg_is_default(a, alpha))
-    product = tpu_mul(b, product, tpu_broadcast_like(b, arg_number(b, a, alpha, math), product));
+  if (!arg_is_default(a, alpha)) product = tpu_mul(b, product, tpu_broadcast_like(b, arg_number(b, a, alpha, math), product));
   self = tpu_convert(b, self, math);
   if (!arg_is_default(a, beta)) {
     tpu_val factor = arg_number(b, a, beta, math), zero = tpu_scalar(b, math, 0);
@@ -30,8 +29,7 @@ static bool check_mm(tpu_build *b, tpu_val x, tpu_val y) {
   int64_t m = tpu_dim_of(b, x, 0), k = tpu_dim_of(b, x, 1), k2 = tpu_dim_of(b, y, 0), n = tpu_dim_of(b, y, 1);
   if (k == k2) return true;
   tpu_fail(b, TPU_INVALID_ARGUMENT,
-           "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")", m, k, k2,
-           n);
+           "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")", m, k, k2, n);
   return false;
 }
 
@@ -42,16 +40,18 @@ void lower_mm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_rank_of(b, y) != 2) tpu_fail(b, TPU_INVALID_ARGUMENT, "mat2 must be a matrix");
   if (!check_mm(b, x, y)) return;
   if (dtype != tpu_dtype_of(b, y))
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s",
-             dtype_cpp_name(dtype), dtype_cpp_name(tpu_dtype_of(b, y)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s", dtype_cpp_name(dtype),
+             dtype_cpp_name(tpu_dtype_of(b, y)));
   if (!is_supported(b, a, dtype)) return;
   o->out[0].val = tpu_convert(b, contract(b, x, y, 0, 1, 0), arg_dtype(a, 2, dtype));
 }
 
 void lower_int_mm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0), y = arg_tensor(b, a, 1);
-  if (tpu_rank_of(b, x) != 2) tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected self to be of dimension 2 but got %d", tpu_rank_of(b, x));
-  if (tpu_rank_of(b, y) != 2) tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected mat2 to be of dimension 2 but got %d", tpu_rank_of(b, y));
+  if (tpu_rank_of(b, x) != 2)
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected self to be of dimension 2 but got %d", tpu_rank_of(b, x));
+  if (tpu_rank_of(b, y) != 2)
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected mat2 to be of dimension 2 but got %d", tpu_rank_of(b, y));
   if (tpu_build_failed(b)) return;
   tpu_dtype xt = tpu_dtype_of(b, x), yt = tpu_dtype_of(b, y);
   if (xt != TPU_I8 && xt != TPU_U8)
@@ -115,8 +115,8 @@ static bool check_bmm(tpu_build *b, tpu_val x, tpu_val y) {
   const int64_t *dx = tpu_dims_of(b, x), *dy = tpu_dims_of(b, y);
   if (dx[0] == dy[0] && dx[2] == dy[1]) return true;
   tpu_fail(b, TPU_INVALID_ARGUMENT,
-           "Expected size for first two dimensions of batch2 tensor to be: [%" PRId64 ", %" PRId64
-           "] but got: [%" PRId64 ", %" PRId64 "].",
+           "Expected size for first two dimensions of batch2 tensor to be: [%" PRId64 ", %" PRId64 "] but got: [%" PRId64
+           ", %" PRId64 "].",
            dx[0], dx[2], dy[0], dy[1]);
   return false;
 }
@@ -142,8 +142,8 @@ void lower_baddbmm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_build_failed(b)) return;
   tpu_dtype st = tpu_dtype_of(b, self);
   if ((st != dtype && st != out) || dtype != tpu_dtype_of(b, y))
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input dtypes must be the same, got: input %s, batch1: %s, batch2: %s",
-             dtype_cpp_name(st), dtype_cpp_name(dtype), dtype_cpp_name(tpu_dtype_of(b, y)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input dtypes must be the same, got: input %s, batch1: %s, batch2: %s", dtype_cpp_name(st),
+             dtype_cpp_name(dtype), dtype_cpp_name(tpu_dtype_of(b, y)));
   if (!is_supported(b, a, dtype)) return;
   o->out[0].val = tpu_convert(b, scale_and_add(b, a, contract(b, x, y, 1, 2, 1), self, beta, beta + 1), out);
 }
@@ -158,12 +158,11 @@ void lower_addbmm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const int64_t *dx = tpu_dims_of(b, x), *dy = tpu_dims_of(b, y), dims[2] = {dx[1], dy[2]};
   self = expand_to(b, self, 2, dims);
   if (dx[0] != dy[0])
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "batch1 and batch2 must have same number of batches, got %" PRId64 " and %" PRId64, dx[0], dy[0]);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "batch1 and batch2 must have same number of batches, got %" PRId64 " and %" PRId64, dx[0],
+             dy[0]);
   else if (dx[2] != dy[1])
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Incompatible matrix sizes for bmm (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")", dx[1], dx[2],
-             dy[1], dy[2]);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Incompatible matrix sizes for bmm (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")",
+             dx[1], dx[2], dy[1], dy[2]);
   else if (tpu_dtype_of(b, self) != tpu_dtype_of(b, y) || dtype != tpu_dtype_of(b, y))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "self and mat2 must have the same dtype, but got %s and %s",
              tpu_dtype_scalar_name(tpu_dtype_of(b, self)), tpu_dtype_scalar_name(tpu_dtype_of(b, y)));
@@ -180,16 +179,15 @@ static void matrix_vector(tpu_build *b, const tpu_args *a, tpu_outs *o, bool has
   int self_rank = has_self ? tpu_rank_of(b, self) : 1;
   if (tpu_build_failed(b)) return;
   if (tpu_rank_of(b, mat) != 2 || tpu_rank_of(b, vec) != 1 || self_rank > 1) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "vector + matrix @ vector expected, got %d, %d, %d", self_rank,
-             tpu_rank_of(b, mat), tpu_rank_of(b, vec));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "vector + matrix @ vector expected, got %d, %d, %d", self_rank, tpu_rank_of(b, mat),
+             tpu_rank_of(b, vec));
     return;
   }
   int64_t m = tpu_dim_of(b, mat, 0), k = tpu_dim_of(b, mat, 1), have = has_self ? tpu_numel_of(b, self) : m;
   tpu_dtype dtype = tpu_dtype_of(b, mat), vt = tpu_dtype_of(b, vec), st = has_self ? tpu_dtype_of(b, self) : vt;
   if (k != tpu_dim_of(b, vec, 0) || (have != m && have != 1))
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "size mismatch, got input (%" PRId64 "), mat (%" PRId64 "x%" PRId64 "), vec (%" PRId64 ")", have, m, k,
-             tpu_dim_of(b, vec, 0));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "size mismatch, got input (%" PRId64 "), mat (%" PRId64 "x%" PRId64 "), vec (%" PRId64 ")",
+             have, m, k, tpu_dim_of(b, vec, 0));
   else if (dtype != vt || dtype != st)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "addmv input tensors must have the same dtype, but got %s, %s, and %s",
              tpu_dtype_scalar_name(st), tpu_dtype_scalar_name(dtype), tpu_dtype_scalar_name(vt));
@@ -206,8 +204,7 @@ static void vector_product(tpu_build *b, const tpu_args *a, tpu_outs *o, bool co
   if (tpu_build_failed(b)) return;
   tpu_dtype dtype = tpu_dtype_of(b, x);
   if (tpu_rank_of(b, x) != 1 || tpu_rank_of(b, y) != 1)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "1D tensors expected, but got %dD and %dD tensors", tpu_rank_of(b, x),
-             tpu_rank_of(b, y));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "1D tensors expected, but got %dD and %dD tensors", tpu_rank_of(b, x), tpu_rank_of(b, y));
   else if (dtype != tpu_dtype_of(b, y))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "dot : expected both vectors to have same dtype, but found %s and %s",
              tpu_dtype_scalar_name(dtype), tpu_dtype_scalar_name(tpu_dtype_of(b, y)));
@@ -229,8 +226,7 @@ void lower_addr(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_build_failed(b)) return;
   for (int i = 1; i <= 2; i++)
     if (tpu_rank_of(b, i == 1 ? x : y) != 1)
-      tpu_fail(b, TPU_INVALID_ARGUMENT, "addr: Expected 1-D argument vec%d, but got %d-D", i,
-               tpu_rank_of(b, i == 1 ? x : y));
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "addr: Expected 1-D argument vec%d, but got %d-D", i, tpu_rank_of(b, i == 1 ? x : y));
   tpu_dtype dtype = promote_args(b, a, 0, 3);
   static const char *const names[] = {"beta", "alpha"};
   for (int i = 0; i < 2; i++) {

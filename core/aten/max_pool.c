@@ -1,5 +1,5 @@
-/* Max pooling with indices (flat in the input's plane). Of equal values the first in row-major order wins, of NaN the last. Source:
- * aten/src/ATen/native/cpu/MaxPoolKernel.cpp, DilatedMaxPool3d.cpp, AdaptiveMaxPooling2d.cpp. */
+/* Max pooling with indices (flat in the input's plane). Of equal values the first in row-major order wins, of NaN the last.
+ * Source: aten/src/ATen/native/cpu/MaxPoolKernel.cpp, DilatedMaxPool3d.cpp, AdaptiveMaxPooling2d.cpp. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -122,8 +122,8 @@ void lower_max_pool(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   set_results(b, &p, pool_taps(&p) <= MAX_TAPS_AT_ONCE ? scan_taps(b, &p, v) : scan_dims(b, &p, v), x, o);
 }
 
-/* Each window's gradient to the place of its maximum, by scattering: what XLA's CPU backend does best (6 ms; 29 for the sum below,
- * 163 for select_and_scatter). */
+/* Each window's gradient to the place of its maximum, by scattering: what XLA's CPU backend does best (6 ms; 29 for the sum
+ * below, 163 for select_and_scatter). */
 static void scatter_gradient(tpu_build *b, tpu_val g, tpu_val indices, const tpu_operand *x, int spatial, tpu_outs *o) {
   tpu_val into = tpu_convert(b, g, tpu_dtype_opmath(x->dtype));
   into = pool_scatter(b, TPU_MONOID_ADD, into, indices, spatial, x->sizes + (x->rank - spatial));
@@ -148,7 +148,8 @@ static tpu_val sum_of_taps(tpu_build *b, const pool *p, tpu_val g, tpu_val indic
       hi[p->first + d] = p->in[d] - start - span;
       interior[p->first + d] = p->stride[d] - 1;
     }
-    tpu_val chosen = tpu_compare(b, TPU_EQ, offset, tpu_full_i(b, index_dtype, p->rank, tpu_dims_of(b, offset), pool_tap_offset(p, position)));
+    tpu_val chosen =
+        tpu_compare(b, TPU_EQ, offset, tpu_full_i(b, index_dtype, p->rank, tpu_dims_of(b, offset), pool_tap_offset(p, position)));
     tpu_val placed = tpu_pad(b, tpu_select(b, chosen, g, zero), tpu_scalar(b, tpu_dtype_of(b, g), 0), lo, hi, interior);
     sum = k ? tpu_add(b, sum, placed) : placed;
   }
@@ -268,12 +269,14 @@ void lower_max_unpool(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   if (x->rank != spatial + 1 && x->rank != spatial + 2) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions.",
-             spatial, spatial + 1, spatial + 2, x->rank);
+    tpu_fail(b, TPU_INVALID_ARGUMENT,
+             "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions.", spatial,
+             spatial + 1, spatial + 2, x->rank);
     return;
   }
   if (at->rank != x->rank || memcmp(at->sizes, x->sizes, sizeof *x->sizes * (size_t)x->rank) != 0) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected shape of indices to be same as that of the input tensor (%s) but got indices tensor with shape: %s",
+    tpu_fail(b, TPU_INVALID_ARGUMENT,
+             "Expected shape of indices to be same as that of the input tensor (%s) but got indices tensor with shape: %s",
              dims_text(b, x->rank, x->sizes), dims_text(b, at->rank, at->sizes));
     return;
   }

@@ -12,8 +12,7 @@ const char *dims_text(tpu_build *b, int rank, const int64_t *dims) {
   if (!text) return "[]";
   size_t at = 0;
   text[at++] = '[';
-  for (int d = 0; d < rank; d++)
-    at += (size_t)snprintf(text + at, DIM_CHARS + 1, d ? ", %" PRId64 : "%" PRId64, dims[d]);
+  for (int d = 0; d < rank; d++) at += (size_t)snprintf(text + at, DIM_CHARS + 1, d ? ", %" PRId64 : "%" PRId64, dims[d]);
   text[at++] = ']';
   text[at] = 0;
   return text;
@@ -47,8 +46,8 @@ tpu_val expand_to(tpu_build *b, tpu_val x, int rank, const int64_t *dims) {
     return tpu_fail(b, TPU_INVALID_ARGUMENT,
                     "expand(torch.%sTensor{%s}, size=%s): the number of sizes provided (%d) must be greater or equal to "
                     "the number of dimensions in the tensor (%d)",
-                    tpu_dtype_scalar_name(type.dtype), dims_text(b, type.rank, type.dims), dims_text(b, rank, dims),
-                    rank, type.rank);
+                    tpu_dtype_scalar_name(type.dtype), dims_text(b, type.rank, type.dims), dims_text(b, rank, dims), rank,
+                    type.rank);
   for (int d = rank - 1; d >= rank - type.rank; d--) {
     int64_t have = type.dims[d - (rank - type.rank)];
     if (have != dims[d] && have != 1)
@@ -73,9 +72,10 @@ tpu_val contract_dims(tpu_build *b, tpu_val x, tpu_val y, const tpu_dot_dims *di
 tpu_val contract(tpu_build *b, tpu_val x, tpu_val y, int n_batch, int64_t cx, int64_t cy) {
   int64_t batch[TPU_MAX_RANK];
   for (int i = 0; i < n_batch; i++) batch[i] = i;
-  return contract_dims(b, x, y,
-                       &(tpu_dot_dims){.n_batch = n_batch, .n_contract = 1, .lhs_batch = batch, .rhs_batch = batch,
-                                       .lhs_contract = &cx, .rhs_contract = &cy});
+  return contract_dims(
+      b, x, y,
+      &(tpu_dot_dims){
+          .n_batch = n_batch, .n_contract = 1, .lhs_batch = batch, .rhs_batch = batch, .lhs_contract = &cx, .rhs_contract = &cy});
 }
 
 /* How many of the axes are the last dims of x. */
@@ -179,8 +179,7 @@ void out_preserve(tpu_build *b, tpu_out *out, const tpu_operand *like) {
   out->strides = strides;
 }
 
-bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message,
-                int64_t *out) {
+bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message, int64_t *out) {
   int have;
   const int64_t *ints = arg_ints(a, i, &have);
   if (have == 0 && otherwise) {

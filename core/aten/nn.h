@@ -19,8 +19,9 @@ tpu_val spread_dim(tpu_build *b, tpu_val x, int rank, const int64_t *dims, int d
 tpu_val contract(tpu_build *b, tpu_val x, tpu_val y, int n_batch, int64_t cx, int64_t cy);
 tpu_val contract_dims(tpu_build *b, tpu_val x, tpu_val y, const tpu_dot_dims *dims);
 
-/* Sums and maxima of x over axes, which leave the result; x is of an opmath type. On the CPU a sum over the last dims is a product
- * with ones and a maximum over them folds halves: XLA's CPU backend does not vectorise such reductions (5 times slower). */
+/* Sums and maxima of x over axes, which leave the result; x is of an opmath type. On the CPU a sum over the last dims is a
+ * product with ones and a maximum over them folds halves: XLA's CPU backend does not vectorise such reductions (5 times slower).
+ */
 tpu_val sum_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes);
 tpu_val max_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes);
 /* sum_over / count, in x's dims but for 1 along the axes. */
@@ -39,8 +40,7 @@ void out_preserve(tpu_build *b, tpu_out *out, const tpu_operand *like);
 
 /* Fills out[n] from an int list argument that may hold one value for all; false and a failure `message` otherwise. An empty list
  * gives otherwise[n], where that is not NULL. */
-bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message,
-                int64_t *out);
+bool arg_ints_n(tpu_build *b, const tpu_args *a, int i, int n, const int64_t *otherwise, const char *message, int64_t *out);
 
 /* An empty tensor [0], as PyTorch returns for results that are not wanted. */
 tpu_val empty_result(tpu_build *b, tpu_dtype dtype);

@@ -19,8 +19,7 @@ bool pool_input(tpu_build *b, const tpu_operand *x, int spatial, pool *out_p) {
                "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input, but got:%s", spatial + 1,
                spatial + 2, sizes);
     else
-      tpu_fail(b, TPU_INVALID_ARGUMENT, "non-empty %dD or %dD (batch mode) tensor expected for input", spatial + 1,
-               spatial + 2);
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "non-empty %dD or %dD (batch mode) tensor expected for input", spatial + 1, spatial + 2);
     return false;
   }
   out_p->spatial = spatial;
@@ -45,7 +44,9 @@ static int64_t output_size(int64_t in, int64_t kernel, int64_t padding, int64_t 
 
 bool pool_window(tpu_build *b, const tpu_args *a, int i, int dilation, int ceil_mode, const char *name, pool *p) {
   static const char *const counts[] = {"", "one int", "two ints", "three ints"};
-  static const char *const whats[] = {"kernel_size must either be a single int, or a tuple of", "stride must either be omitted, a single int, or a tuple of", "padding must either be a single int, or a tuple of", "dilation must be either a single int, or a tuple of"};
+  static const char *const whats[] = {
+      "kernel_size must either be a single int, or a tuple of", "stride must either be omitted, a single int, or a tuple of",
+      "padding must either be a single int, or a tuple of", "dilation must be either a single int, or a tuple of"};
   char text[4][128];
   for (int k = 0; k < 4; k++) snprintf(text[k], sizeof text[k], "%s: %s %s", name, whats[k], counts[p->spatial]);
   static const int64_t zeros[POOL_MAX_SPATIAL] = {0}, ones[POOL_MAX_SPATIAL] = {1, 1, 1};
@@ -57,11 +58,16 @@ bool pool_window(tpu_build *b, const tpu_args *a, int i, int dilation, int ceil_
   p->ceil_mode = arg_bool(b, a, ceil_mode);
   for (int d = 0; d < n; d++) {
     int64_t k = p->kernel[d], pad = p->padding[d];
-    if (p->stride[d] == 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "stride should not be zero");
-    else if (p->stride[d] < 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "stride should be greater than zero, but got %" PRId64, p->stride[d]);
-    else if (k <= 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "kernel size should be greater than zero, but got %s", dims_text(b, n, p->kernel));
-    else if (p->dilation[d] <= 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "dilation should be greater than zero, but got %s", dims_text(b, n, p->dilation));
-    else if (pad < 0) tpu_fail(b, TPU_INVALID_ARGUMENT, "pad must be non-negative, but got pad: %" PRId64, pad);
+    if (p->stride[d] == 0)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "stride should not be zero");
+    else if (p->stride[d] < 0)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "stride should be greater than zero, but got %" PRId64, p->stride[d]);
+    else if (k <= 0)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "kernel size should be greater than zero, but got %s", dims_text(b, n, p->kernel));
+    else if (p->dilation[d] <= 0)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "dilation should be greater than zero, but got %s", dims_text(b, n, p->dilation));
+    else if (pad < 0)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "pad must be non-negative, but got pad: %" PRId64, pad);
     else if (pad > ((k - 1) * p->dilation[d] + 1) / 2)
       tpu_fail(b, TPU_INVALID_ARGUMENT,
                "pad should be at most half of effective kernel size, but got pad=%" PRId64 ", kernel_size=%" PRId64
@@ -80,8 +86,8 @@ bool pool_window(tpu_build *b, const tpu_args *a, int i, int dilation, int ceil_
     }
     int64_t planes = tpu_dim_of(b, arg_tensor(b, a, i - 1), p->rank - n - 1);
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Given input size: (%" PRId64 "%s). Calculated output size: (%" PRId64 "%s). Output size is too small", planes,
-             in, planes, out);
+             "Given input size: (%" PRId64 "%s). Calculated output size: (%" PRId64 "%s). Output size is too small", planes, in,
+             planes, out);
     return false;
   }
   return true;
@@ -96,8 +102,8 @@ bool pool_check_gradient(tpu_build *b, const pool *p, tpu_val g) {
   for (int d = 0; d < p->spatial; d++) {
     int64_t have = tpu_dim_of(b, g, p->rank - p->spatial + d);
     if (have == p->out[d]) continue;
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected a gradient of size %" PRId64 " at dimension %d, but got %" PRId64,
-             p->out[d], p->rank - p->spatial + d, have);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected a gradient of size %" PRId64 " at dimension %d, but got %" PRId64, p->out[d],
+             p->rank - p->spatial + d, have);
     return false;
   }
   return true;
@@ -184,8 +190,10 @@ tpu_val pool_scatter(tpu_build *b, tpu_monoid op, tpu_val g, tpu_val indices, in
   for (int d = 0; d < rank; d++) {
     int64_t size = tpu_dim_of(b, g, d);
     out_dims[d] = d < lead ? size : sizes[d - lead];
-    if (d < lead) planes *= size;
-    else points *= size, plane *= out_dims[d];
+    if (d < lead)
+      planes *= size;
+    else
+      points *= size, plane *= out_dims[d];
   }
   int64_t total = planes * plane, updates = planes * points;
   tpu_dtype dtype = total <= INT32_MAX ? TPU_I32 : TPU_I64;

@@ -1,7 +1,7 @@
 /* Windows that slide over planes. Thread-compatible.
  *
- * The working order of a value is memory's: [N, C, *] or, where the input is channels_last, [N, *, C]; `first` is its first spatial
- * dim in that order.
+ * The working order of a value is memory's: [N, C, *] or, where the input is channels_last, [N, *, C]; `first` is its first
+ * spatial dim in that order.
  */
 #ifndef TPU_ATEN_POOL_H
 #define TPU_ATEN_POOL_H
@@ -17,7 +17,8 @@ typedef struct pool {
   int64_t in[POOL_MAX_SPATIAL], out[POOL_MAX_SPATIAL];
 } pool;
 
-/* Fills spatial, rank, first, channels_last and in from an input [.., C, *]; checks its rank in PyTorch's words, which begin with `name`. */
+/* Fills spatial, rank, first, channels_last and in from an input [.., C, *]; checks its rank in PyTorch's words, which begin with
+ * `name`. */
 bool pool_input(tpu_build *b, const tpu_operand *x, int spatial, pool *out_p);
 /* Reads kernel, stride, padding from argument i on (dilation at `dilation`, -1: ones), ceil_mode at `ceil_mode`; fills out. */
 bool pool_window(tpu_build *b, const tpu_args *a, int i, int dilation, int ceil_mode, const char *name, pool *p);

@@ -1,5 +1,5 @@
-/* Resampling of planes: one small linear map a dim. Coordinates: aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp, in float
- * (double for float64) as there. */
+/* Resampling of planes: one small linear map a dim. Coordinates: aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp, in
+ * float (double for float64) as there. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -155,8 +155,8 @@ static bool is_resampled(tpu_build *b, const tpu_args *a, kind k, tpu_dtype dtyp
   return false;
 }
 
-/* Forward: (self, output_size, [align_corners,] scales..). Backward: (grad_output, output_size, input_size, [align_corners,] scales..). The
- * row's rule is the number of spatial dims, hlo the kind. */
+/* Forward: (self, output_size, [align_corners,] scales..). Backward: (grad_output, output_size, input_size, [align_corners,]
+ * scales..). The row's rule is the number of spatial dims, hlo the kind. */
 static void upsample(tpu_build *b, const tpu_args *a, tpu_outs *o, bool backward) {
   const tpu_operand *x = arg_operand(b, a, 0);
   int spatial = a->row->rule, n_out, n_in = 0, at = backward ? 3 : 2;
