@@ -4,8 +4,8 @@
 
 #include "aten/indexing.h"
 
-/* [n, D] of rows' opmath type: out[i] = the sum of rows[j] with index[j] == i. index [N] prepared, rows [N, D]; indices outside [0, n) are
- * left out. */
+/* [n, D] of rows' opmath type: out[i] = the sum of rows[j] with index[j] == i. index [N] prepared, rows [N, D]; indices outside
+ * [0, n) are left out. */
 tpu_val embedding_sum_rows(tpu_build *b, int64_t n, tpu_val index, tpu_val rows);
 /* [N] of dtype: how often index[j] occurs in index. */
 tpu_val embedding_frequency(tpu_build *b, int64_t n, tpu_val index, tpu_dtype dtype);

@@ -1,6 +1,6 @@
-/* Sums, means and maxima of bags of embedding rows. Source: aten/src/ATen/native/EmbeddingBag.cpp. The shapes of the results that only the
- * gradient reads are those of CUDA and of the meta kernel for any device but the CPU: offset2bag [N], bag_size [offsets],
- * max_indices [bags, D], or [0] where the mode is not max. */
+/* Sums, means and maxima of bags of embedding rows. Source: aten/src/ATen/native/EmbeddingBag.cpp. The shapes of the results that
+ * only the gradient reads are those of CUDA and of the meta kernel for any device but the CPU: offset2bag [N], bag_size
+ * [offsets], max_indices [bags, D], or [0] where the mode is not max. */
 #include "aten/embedding.h"
 
 enum { MODE_SUM, MODE_MEAN, MODE_MAX };
@@ -14,8 +14,7 @@ static tpu_val bags_of(tpu_build *b, tpu_val offsets, int64_t n) {
 /* How many rows each of `n_bags` has, [n_bags] I32. */
 static tpu_val sizes_of(tpu_build *b, tpu_val bag, int64_t n_bags) {
   int64_t n = tpu_numel_of(b, bag);
-  return index_write_rows(b, TPU_MONOID_ADD, tpu_full(b, TPU_I32, 1, &n_bags, 0), 0, bag,
-                          tpu_full(b, TPU_I32, 1, &n, 1));
+  return index_write_rows(b, TPU_MONOID_ADD, tpu_full(b, TPU_I32, 1, &n_bags, 0), 0, bag, tpu_full(b, TPU_I32, 1, &n, 1));
 }
 
 static tpu_val divide_by_count(tpu_build *b, tpu_val rows, tpu_val count) {
@@ -24,8 +23,8 @@ static tpu_val divide_by_count(tpu_build *b, tpu_val rows, tpu_val count) {
 }
 
 /* The largest element of each bag's column and the index of the row it came from: the first such row. */
-static void max_of_bags(tpu_build *b, tpu_val rows, tpu_val index, tpu_val bag, tpu_val size, int64_t n_bags,
-                        tpu_val *out, tpu_val *out_indices) {
+static void max_of_bags(tpu_build *b, tpu_val rows, tpu_val index, tpu_val bag, tpu_val size, int64_t n_bags, tpu_val *out,
+                        tpu_val *out_indices) {
   int64_t n = tpu_dim_of(b, rows, 0), columns = tpu_dim_of(b, rows, 1), dims[2] = {n_bags, columns};
   tpu_dtype dtype = tpu_dtype_of(b, rows);
   tpu_val start = tpu_broadcast_to(b, tpu_lowest(b, dtype), 2, dims);
@@ -41,8 +40,8 @@ static void max_of_bags(tpu_build *b, tpu_val rows, tpu_val index, tpu_val bag, 
   *out_indices = tpu_select(b, empty, tpu_full_like(b, found, 0), found);
 }
 
-static bool check_bag_args(tpu_build *b, const tpu_operand *weight, const tpu_operand *indices,
-                           const tpu_operand *offsets, const tpu_operand *scale, int64_t mode, bool include_last) {
+static bool check_bag_args(tpu_build *b, const tpu_operand *weight, const tpu_operand *indices, const tpu_operand *offsets,
+                           const tpu_operand *scale, int64_t mode, bool include_last) {
   if (!embedding_check_index(b, indices, 1, "embedding_bag")) return false;
   if (!index_is_integer(offsets->dtype))
     tpu_fail(b, TPU_INVALID_ARGUMENT,
@@ -68,8 +67,7 @@ static bool check_bag_args(tpu_build *b, const tpu_operand *weight, const tpu_op
              "embedding_bag)",
              tpu_dtype_scalar_name(weight->dtype), tpu_dtype_scalar_name(scale->dtype));
   else if (scale && (scale->rank != 1 || scale->sizes[0] != indices->sizes[0]))
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "expected per_sample_weights to be a 1D tensor with as many elements as the indices");
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected per_sample_weights to be a 1D tensor with as many elements as the indices");
   return !tpu_build_failed(b);
 }
 
@@ -107,8 +105,7 @@ void lower_embedding_bag(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     max_of_bags(b, rows, index, kept, size, n_bags, &y, &most);
     o->out[3].val = tpu_convert(b, most, index_dtype);
   } else {
-    if (scale)
-      rows = tpu_mul(b, tpu_convert(b, rows, math), embedding_beside(b, tpu_convert(b, scale->val, math), columns));
+    if (scale) rows = tpu_mul(b, tpu_convert(b, rows, math), embedding_beside(b, tpu_convert(b, scale->val, math), columns));
     y = embedding_sum_rows(b, n_bags, kept, rows);
     if (mode == MODE_MEAN) y = divide_by_count(b, y, size);
   }
@@ -130,8 +127,7 @@ static tpu_val gradient_of_max(tpu_build *b, const bag_gradient *g) {
   tpu_val empty = embedding_beside(b, tpu_compare(b, TPU_EQ, size, tpu_full_like(b, size, 0)), grad->sizes[1]);
   tpu_val index = index_prepare(b, g->max_indices->val, g->n_weights, false);
   index = tpu_select(b, empty, tpu_full_like(b, index, (double)g->n_weights), index);
-  return index_scatter(b, TPU_MONOID_ADD, tpu_full(b, math, 2, dims, 0), 0, index, NULL,
-                       tpu_convert(b, grad->val, math));
+  return index_scatter(b, TPU_MONOID_ADD, tpu_full(b, math, 2, dims, 0), 0, index, NULL, tpu_convert(b, grad->val, math));
 }
 
 static tpu_val gradient_of_sum(tpu_build *b, const bag_gradient *g) {
@@ -143,8 +139,7 @@ static tpu_val gradient_of_sum(tpu_build *b, const bag_gradient *g) {
   if (g->mode == MODE_MEAN) per_bag = divide_by_count(b, per_bag, tpu_slice_dim(b, g->bag_size->val, 0, 0, n_bags, 1));
   tpu_val rows = index_read_rows(b, per_bag, 0, g->bag);
   if (g->scale) rows = tpu_mul(b, rows, embedding_beside(b, tpu_convert(b, g->scale->val, math), columns));
-  if (g->by_frequency)
-    rows = tpu_div(b, rows, embedding_beside(b, embedding_frequency(b, g->n_weights, index, math), columns));
+  if (g->by_frequency) rows = tpu_div(b, rows, embedding_beside(b, embedding_frequency(b, g->n_weights, index, math), columns));
   tpu_val in_no_bag = tpu_or(b, tpu_compare(b, TPU_LT, g->bag, tpu_full_like(b, g->bag, 0)),
                              tpu_compare(b, TPU_GE, g->bag, tpu_full_like(b, g->bag, (double)n_bags)));
   index = embedding_drop(b, index, g->n_weights, g->padding, in_no_bag);
@@ -167,8 +162,7 @@ static tpu_val read_bags(tpu_build *b, const tpu_operand *offset2bag, const tpu_
 }
 
 /* i: where the arguments after offset2bag start */
-static void read_gradient(tpu_build *b, const tpu_args *a, const tpu_operand *offsets, int i, int i_scale,
-                          bag_gradient *out) {
+static void read_gradient(tpu_build *b, const tpu_args *a, const tpu_operand *offsets, int i, int i_scale, bag_gradient *out) {
   const tpu_operand *offset2bag = arg_operand(b, a, i - 1);
   *out = (bag_gradient){.grad = arg_operand(b, a, 0),
                         .indices = arg_operand(b, a, 1),
@@ -183,8 +177,8 @@ static void read_gradient(tpu_build *b, const tpu_args *a, const tpu_operand *of
   out->bag = out->mode == MODE_MAX ? TPU_POISON : read_bags(b, offset2bag, offsets, tpu_numel_of(b, out->indices->val));
 }
 
-/* (grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, sparse, per_sample_weights,
- * padding_idx=-1) */
+/* (grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, sparse,
+ * per_sample_weights, padding_idx=-1) */
 void lower_embedding_bag_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   bag_gradient g;
   if (arg_bool(b, a, 9)) {
@@ -195,7 +189,8 @@ void lower_embedding_bag_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) 
   gradient(b, &g, o);
 }
 
-/* (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx=-1) */
+/* (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights,
+ * padding_idx=-1) */
 void lower_embedding_bag_dense_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   bag_gradient g;
   read_gradient(b, a, NULL, 3, 8, &g);
@@ -217,7 +212,6 @@ void lower_embedding_bag_weights_backward(tpu_build *b, const tpu_args *a, tpu_o
   tpu_val y = tpu_convert(b, index_read_rows(b, weight->val, 0, index), math);
   tpu_val sum = tpu_reduce(b, TPU_MONOID_ADD, tpu_mul(b, x, y), tpu_scalar(b, math, 0), 1, &axis);
   if (padding >= 0)
-    sum = tpu_select(b, tpu_compare(b, TPU_EQ, index, tpu_full_like(b, index, (double)padding)),
-                     tpu_full_like(b, sum, 0), sum);
+    sum = tpu_select(b, tpu_compare(b, TPU_EQ, index, tpu_full_like(b, index, (double)padding)), tpu_full_like(b, sum, 0), sum);
   o->out[0].val = tpu_convert(b, sum, grad->dtype);
 }

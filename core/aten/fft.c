@@ -58,8 +58,7 @@ static bool read_call(tpu_build *b, const tpu_args *a, bool complex_input, fft_c
   if (complex_input && !tpu_is_complex(self->dtype))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "Only supports complex dtypes, but found: %s", tpu_dtype_scalar_name(self->dtype));
   else if (!complex_input && !tpu_is_float(self->dtype))
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Only supports floating-point dtypes, but found: %s",
-             tpu_dtype_scalar_name(self->dtype));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Only supports floating-point dtypes, but found: %s", tpu_dtype_scalar_name(self->dtype));
   else if (!complex_input && tpu_dtype_bytes(self->dtype) < 4)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "FFT doesn't support tensors of type: %s", tpu_dtype_scalar_name(self->dtype));
   else if (b->target->platform == TPU_TARGET_TPU && tpu_dtype_bytes(tpu_dtype_real(self->dtype)) > 4)
@@ -95,8 +94,8 @@ static void exec_strides(int rank, const int64_t *in_strides, const int64_t *siz
   }
 }
 
-static void set_strides(tpu_build *b, const fft_call *c, const int64_t *in_strides, int n, const int64_t *dims,
-                        int n_sorted, tpu_out *out) {
+static void set_strides(tpu_build *b, const fft_call *c, const int64_t *in_strides, int n, const int64_t *dims, int n_sorted,
+                        tpu_out *out) {
   tpu_type type = tpu_type_of(b, out->val);
   int64_t sorted[TPU_MAX_RANK], *strides = tpu_build_alloc(b, sizeof *strides * (size_t)(type.rank ? type.rank : 1));
   if (!strides) return;

@@ -8,8 +8,8 @@ enum { MOST_AXES = 3, MOST_TAPS = 4 };
 /* Where one axis is sampled: `n` positions with their weights, each [points]. */
 typedef struct taps {
   int n;
-  tpu_val at[MOST_TAPS];     /* I32, inside the input */
-  tpu_val inside[MOST_TAPS]; /* false: counts as 0 */
+  tpu_val at[MOST_TAPS];                       /* I32, inside the input */
+  tpu_val inside[MOST_TAPS];                   /* false: counts as 0 */
   tpu_val weight[MOST_TAPS], slope[MOST_TAPS]; /* slope: d weight / d grid coordinate */
 } taps;
 
@@ -17,7 +17,7 @@ typedef struct sampler {
   const tpu_operand *input, *grid;
   int64_t mode, padding;
   bool align;
-  int n_axes; /* axis 0 is the input's last dim, as in the grid */
+  int n_axes;                             /* axis 0 is the input's last dim, as in the grid */
   int64_t batch, channels, points, cells; /* points: of one batch entry in the grid; cells: in the input */
   tpu_dtype math;
   taps axes[MOST_AXES];
@@ -150,8 +150,12 @@ static bool check(tpu_build *b, const sampler *s) {
 
 /* i: the argument number of `input`; the others follow it */
 static bool read_sampler(tpu_build *b, const tpu_args *a, int i, int n_axes, sampler *s) {
-  *s = (sampler){.input = arg_operand(b, a, i), .grid = arg_operand(b, a, i + 1), .n_axes = n_axes,
-                 .mode = arg_int(b, a, i + 2, 0), .padding = arg_int(b, a, i + 3, 0), .align = arg_bool(b, a, i + 4)};
+  *s = (sampler){.input = arg_operand(b, a, i),
+                 .grid = arg_operand(b, a, i + 1),
+                 .n_axes = n_axes,
+                 .mode = arg_int(b, a, i + 2, 0),
+                 .padding = arg_int(b, a, i + 3, 0),
+                 .align = arg_bool(b, a, i + 4)};
   if (tpu_build_failed(b) || !check(b, s)) return false;
   s->batch = s->input->sizes[0];
   s->channels = s->input->sizes[1];
@@ -181,7 +185,8 @@ static tpu_val from_rows(tpu_build *b, const sampler *s, tpu_val rows, int64_t i
   return tpu_transpose(b, tpu_reshape(b, rows, 3, dims), (int64_t[]){0, 2, 1});
 }
 
-/* One combination of taps: the row of the input, and the product of the weights, where axis `sloped` gives its slope (-1: none). */
+/* One combination of taps: the row of the input, and the product of the weights, where axis `sloped` gives its slope (-1: none).
+ */
 typedef struct corner {
   int tap[MOST_AXES];
 } corner;
@@ -266,8 +271,7 @@ static void sample_backward(tpu_build *b, const tpu_args *a, tpu_outs *o, int n_
     tpu_val along = tpu_reduce(b, TPU_MONOID_ADD, product, tpu_scalar(b, s.math, 0), 1, &columns);
     along = tpu_select(b, inside, along, tpu_full_like(b, along, 0));
     for (int axis = 0; axis < n_axes; axis++)
-      grad_grid[axis] =
-          tpu_add(b, grad_grid[axis], tpu_mul(b, along, corner_weight(b, &s, &c, inside, axis)));
+      grad_grid[axis] = tpu_add(b, grad_grid[axis], tpu_mul(b, along, corner_weight(b, &s, &c, inside, axis)));
   } while (next_corner(&s, &c) && !tpu_build_failed(b));
   o->out[0].undefined = !wants_input;
   o->out[1].undefined = !wants_grid;

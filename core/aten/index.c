@@ -23,8 +23,7 @@ static bool check_mask(tpu_build *b, const tpu_operand *self, const tpu_operand 
     if (mask->sizes[j] == self->sizes[dim + j]) continue;
     tpu_fail(b, TPU_OUT_OF_RANGE,
              "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at index %d",
-             index_dims_text(b, mask->rank, mask->sizes), position, index_dims_text(b, self->rank, self->sizes),
-             dim + j);
+             index_dims_text(b, mask->rank, mask->sizes), position, index_dims_text(b, self->rank, self->sizes), dim + j);
     return false;
   }
   return true;
@@ -53,8 +52,7 @@ static bool read_list(tpu_build *b, const tpu_args *a, const tpu_operand *self, 
     }
     dim += width;
   }
-  if (dim > self->rank)
-    tpu_fail(b, TPU_OUT_OF_RANGE, "too many indices for tensor of dimension %d (got %d)", self->rank, dim);
+  if (dim > self->rank) tpu_fail(b, TPU_OUT_OF_RANGE, "too many indices for tensor of dimension %d (got %d)", self->rank, dim);
   return !tpu_build_failed(b);
 }
 
@@ -77,8 +75,7 @@ static bool broadcast_blocks(tpu_build *b, index_list *list, index_plan *plan) {
         strcat(text, i ? ", " : "");
         strcat(text, index_dims_text(b, list->operands[i]->rank, list->operands[i]->sizes));
       }
-      tpu_fail(b, TPU_OUT_OF_RANGE,
-               "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
+      tpu_fail(b, TPU_OUT_OF_RANGE, "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
       return false;
     }
   }
@@ -105,8 +102,7 @@ static bool make_plan(tpu_build *b, const tpu_operand *self, index_list *list, i
 }
 
 /* TensorIterator's strides of the result: operands are self with stride 0 along the block, then the indices. */
-static const int64_t *read_strides(tpu_build *b, const tpu_operand *self, const index_list *list,
-                                   const index_plan *plan) {
+static const int64_t *read_strides(tpu_build *b, const tpu_operand *self, const index_list *list, const index_plan *plan) {
   enum { MOST = 16 };
   tpu_operand parts[MOST] = {{.dtype = self->dtype}};
   const tpu_operand *operands[MOST];
@@ -243,8 +239,10 @@ void lower_index_put(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   values = tpu_broadcast_to(b, values, rank, result);
   if (list.n == 0) {
-    if (!accumulate) o->out[0].val = values;
-    else o->out[0].val = self->dtype == TPU_BOOL ? tpu_or(b, self->val, values) : tpu_add(b, self->val, values);
+    if (!accumulate)
+      o->out[0].val = values;
+    else
+      o->out[0].val = self->dtype == TPU_BOOL ? tpu_or(b, self->val, values) : tpu_add(b, self->val, values);
     return;
   }
   o->out[0].val = index_write(b, accumulate ? TPU_MONOID_ADD : TPU_MONOID_ASSIGN, self->val, &plan, values);

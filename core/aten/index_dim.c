@@ -8,9 +8,7 @@
 /* A scalar counts as a vector of one element. */
 static tpu_val as_vector(tpu_build *b, tpu_val x) { return tpu_rank_of(b, x) ? x : index_flatten(b, x); }
 
-static tpu_val like(tpu_build *b, tpu_val y, const tpu_operand *self) {
-  return tpu_reshape(b, y, self->rank, self->sizes);
-}
+static tpu_val like(tpu_build *b, tpu_val y, const tpu_operand *self) { return tpu_reshape(b, y, self->rank, self->sizes); }
 
 void lower_index_select(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const tpu_operand *self = arg_operand(b, a, 0), *index = arg_operand(b, a, 2);
@@ -23,8 +21,7 @@ void lower_index_select(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   else if (!index_is_integer(index->dtype))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "index_select(): Expected dtype int32 or int64 for index");
   else if (self->rank == 0 && n != 1)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "index_select(): Index to scalar can have only 1 value, got %" PRId64 " value(s)",
-             n);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "index_select(): Index to scalar can have only 1 value, got %" PRId64 " value(s)", n);
   else if (size == 0 && n != 0)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "index_select(): self indexing axis dim should be positive");
   if (tpu_build_failed(b)) return;
@@ -54,8 +51,8 @@ static bool read_along(tpu_build *b, const tpu_args *a, const char *name, along_
   if (tpu_build_failed(b)) return false;
   int64_t n = tpu_numel_of(b, index->val), m = source->rank ? source->sizes[dim < source->rank ? dim : 0] : 1;
   if (index->rank > 1)
-    tpu_fail(b, TPU_OUT_OF_RANGE, "%s_(): Index is supposed to be a vector, but got dim: %d with type: %s and size: %s",
-             name, index->rank, tpu_dtype_scalar_name(index->dtype), index_dims_text(b, index->rank, index->sizes));
+    tpu_fail(b, TPU_OUT_OF_RANGE, "%s_(): Index is supposed to be a vector, but got dim: %d with type: %s and size: %s", name,
+             index->rank, tpu_dtype_scalar_name(index->dtype), index_dims_text(b, index->rank, index->sizes));
   else if (!index_is_integer(index->dtype))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "%s_(): Expected dtype int32/int64 for index but got: %s", name,
              tpu_dtype_scalar_name(index->dtype));
@@ -69,8 +66,8 @@ static bool read_along(tpu_build *b, const tpu_args *a, const char *name, along_
              index_dims_text(b, self->rank, self->sizes), index_dims_text(b, source->rank, source->sizes));
   else if (n != m)
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "%s_(): Number of indices (%" PRId64 ") should be equal to source.size(dim): (%" PRId64 "), for dim: %d",
-             name, n, m, dim);
+             "%s_(): Number of indices (%" PRId64 ") should be equal to source.size(dim): (%" PRId64 "), for dim: %d", name, n, m,
+             dim);
   if (tpu_build_failed(b)) return false;
   int64_t dims[TPU_MAX_RANK] = {n};
   for (int d = 0; d < self->rank; d++) dims[d] = d == dim ? n : self->sizes[d];
@@ -118,8 +115,7 @@ void lower_index_copy(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (index->rank > 1)
     tpu_fail(b, TPU_OUT_OF_RANGE, "index_copy_(): Index should have dimension 1 or 0 (got %d)", index->rank);
   else if (source->rank == 0 && n != 1)
-    tpu_fail(b, TPU_OUT_OF_RANGE,
-             "index_copy_(): When source is scalar, index should have one element (got %" PRId64 ")", n);
+    tpu_fail(b, TPU_OUT_OF_RANGE, "index_copy_(): When source is scalar, index should have one element (got %" PRId64 ")", n);
   else if (source->rank != self->rank && source->rank && self->rank)
     tpu_fail(b, TPU_OUT_OF_RANGE,
              "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
@@ -164,8 +160,7 @@ void lower_index_fill(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_dtype value_dtype = is_number ? arg_number_dtype(a, 3) : value_operand->dtype;
   if (value_operand && value_operand->rank)
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with %d dimension(s).",
-             value_operand->rank);
+             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with %d dimension(s).", value_operand->rank);
   else if (index->dtype != TPU_I64)
     tpu_fail(b, TPU_OUT_OF_RANGE, "index_fill_(): Expected dtype int64 for index.");
   else if (index->rank > 1)
@@ -186,8 +181,8 @@ void lower_index_fill(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   /* Marking n positions and selecting is one pass; a scatter of n rows of copies is not faster anywhere. */
-  tpu_val marks = index_write_rows(b, TPU_MONOID_ASSIGN, tpu_full(b, TPU_BOOL, 1, &size, 0), 0, position,
-                                   tpu_full(b, TPU_BOOL, 1, &n, 1));
+  tpu_val marks =
+      index_write_rows(b, TPU_MONOID_ASSIGN, tpu_full(b, TPU_BOOL, 1, &size, 0), 0, position, tpu_full(b, TPU_BOOL, 1, &n, 1));
   marks = tpu_broadcast_in_dim(b, marks, rank, tpu_dims_of(b, x), &to_dim);
   o->out[0].val = like(b, tpu_select(b, marks, tpu_broadcast_like(b, value, x), x), self);
 }
@@ -197,8 +192,8 @@ void lower_index_reduce(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   const char *reduce = arg_str(a, 4);
   index_reduction op;
   if (!index_reduction_parse(reduce, &op) || op == INDEX_SUM) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got %s.", reduce);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got %s.",
+             reduce);
     return;
   }
   along_dim s;

@@ -27,8 +27,8 @@ static tpu_val identity_of(tpu_build *b, index_reduction op, tpu_dtype dtype) {
 static tpu_val floor_divide(tpu_build *b, tpu_val x, tpu_val y) {
   tpu_val zero = tpu_full_like(b, x, 0), one = tpu_full_like(b, x, 1), q = tpu_div(b, x, y);
   if (tpu_dtype_kind(tpu_dtype_of(b, x)) != TPU_KIND_INT) return q;
-  tpu_val down = tpu_and(b, tpu_compare(b, TPU_LT, x, zero),
-                         tpu_compare(b, TPU_NE, tpu_binary(b, TPU_HLO_REMAINDER, x, y), zero));
+  tpu_val down =
+      tpu_and(b, tpu_compare(b, TPU_LT, x, zero), tpu_compare(b, TPU_NE, tpu_binary(b, TPU_HLO_REMAINDER, x, y), zero));
   return tpu_select(b, down, tpu_sub(b, q, one), q);
 }
 
@@ -50,8 +50,7 @@ tpu_val index_scatter_reduce(tpu_build *b, index_reduction op, tpu_val x, int di
   tpu_type type = tpu_type_of(b, x);
   tpu_val count = tpu_full(b, count_dtype, type.rank, type.dims, include_self ? 1 : 0);
   tpu_type src_type = tpu_type_of(b, src);
-  count = index_scatter(b, TPU_MONOID_ADD, count, dim, index, strides,
-                        tpu_full(b, count_dtype, src_type.rank, src_type.dims, 1));
+  count = index_scatter(b, TPU_MONOID_ADD, count, dim, index, strides, tpu_full(b, count_dtype, src_type.rank, src_type.dims, 1));
   count = tpu_convert(b, tpu_max(b, count, tpu_full_like(b, count, 1)), math);
   y = tpu_is_float(math) || tpu_is_complex(math) ? tpu_div(b, y, count) : floor_divide(b, y, count);
   return tpu_convert(b, y, dtype);
@@ -104,8 +103,8 @@ void lower_gather(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   for (int d = 0; d < s.index->rank && s.self->rank; d++) {
     if (d == s.dim || s.index->sizes[d] <= s.self->sizes[d]) continue;
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "Size does not match at dimension %d expected index %s to be no larger than self %s apart from dimension %d",
-             d, index_dims_text(b, type.rank, type.dims), index_dims_text(b, s.self->rank, s.self->sizes), s.dim);
+             "Size does not match at dimension %d expected index %s to be no larger than self %s apart from dimension %d", d,
+             index_dims_text(b, type.rank, type.dims), index_dims_text(b, s.self->rank, s.self->sizes), s.dim);
     return;
   }
   tpu_val y = index_gather(b, as_vector(b, s.self->val), s.dim, s.position, s.index->rank ? s.index->strides : NULL);
@@ -132,8 +131,8 @@ static bool check_scatter(tpu_build *b, const along_dim *s, const tpu_operand *s
              "Expected index %s to be no larger than self %s apart from dimension %d and to be no larger size than src %s",
              index_text, self_text, s->dim, index_dims_text(b, src->rank, src->sizes));
   else
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected index %s to be no larger than self %s apart from dimension %d",
-             index_text, self_text, s->dim);
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected index %s to be no larger than self %s apart from dimension %d", index_text,
+             self_text, s->dim);
   return false;
 }
 
@@ -209,7 +208,6 @@ void lower_scatter_reduce(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   bool include_self = !arg_present(a, 5) || arg_bool(b, a, 5);
-  tpu_val y = index_scatter_reduce(b, op, as_vector(b, s.self->val), s.dim, s.position, index_strides(&s), updates,
-                                   include_self);
+  tpu_val y = index_scatter_reduce(b, op, as_vector(b, s.self->val), s.dim, s.position, index_strides(&s), updates, include_self);
   o->out[0].val = tpu_reshape(b, y, s.self->rank, s.self->sizes);
 }

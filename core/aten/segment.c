@@ -7,10 +7,10 @@
 typedef struct segments {
   const tpu_operand *data;
   int axis, rank;
-  int64_t count;                /* segments */
+  int64_t count; /* segments */
   index_reduction op;
-  tpu_val id;                   /* I32 [data dims up to axis]: the segment of each element; `count` for none */
-  tpu_val lengths;              /* I32 [.., count] */
+  tpu_val id;      /* I32 [data dims up to axis]: the segment of each element; `count` for none */
+  tpu_val lengths; /* I32 [.., count] */
   int64_t out_dims[TPU_MAX_RANK];
 } segments;
 
@@ -52,8 +52,8 @@ static void find_segments(tpu_build *b, segments *s, tpu_val ends, tpu_val lengt
 }
 
 /* i_lengths, i_offsets, i_axis: argument numbers */
-static bool read_segments(tpu_build *b, const tpu_args *a, int i_data, int i_reduce, int i_lengths, int i_offsets,
-                          int i_axis, segments *out) {
+static bool read_segments(tpu_build *b, const tpu_args *a, int i_data, int i_reduce, int i_lengths, int i_offsets, int i_axis,
+                          segments *out) {
   const tpu_operand *data = arg_operand(b, a, i_data);
   bool by_lengths = arg_present(a, i_lengths), by_offsets = arg_present(a, i_offsets);
   *out = (segments){.data = data};
@@ -65,8 +65,7 @@ static bool read_segments(tpu_build *b, const tpu_args *a, int i_data, int i_red
   const tpu_operand *given = arg_operand(b, a, by_offsets ? i_offsets : i_lengths);
   if (!given) return false;
   if (given->rank != out->axis + 1 || given->rank > data->rank) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT,
-             "segment_reduce(): Expected axis to be the last dimension of %s but got %d.",
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "segment_reduce(): Expected axis to be the last dimension of %s but got %d.",
              by_offsets ? "offsets" : "lengths", out->axis);
     return false;
   }
@@ -187,7 +186,6 @@ void lower_segment_reduce_backward(tpu_build *b, const tpu_args *a, tpu_outs *o)
   } else if (s.op == INDEX_PROD) {
     y = tpu_mul(b, y, product_of_others(b, &s, x, output, initial_value(b, a, 7, s.op, math)));
   }
-  tpu_val in_none = spread(b, &s, tpu_compare(b, TPU_GE, s.id, tpu_full_like(b, s.id, (double)s.count)),
-                           s.data->sizes[s.axis]);
+  tpu_val in_none = spread(b, &s, tpu_compare(b, TPU_GE, s.id, tpu_full_like(b, s.id, (double)s.count)), s.data->sizes[s.axis]);
   o->out[0].val = tpu_convert(b, tpu_select(b, in_none, zero, y), dtype);
 }

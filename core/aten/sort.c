@@ -47,8 +47,8 @@ static tpu_val less_word(tpu_build *b, const tpu_val *params, void *arg) {
   return tpu_compare(b, TPU_LT, params[0], params[1]);
 }
 
-/* Stable order of the I32 keys along the last dim: positions, I32. XLA:CPU sorts one array of integers with a plain `<` ten times faster than
- * anything else (1 M float32 with indices: 28 ms against 310), so key and position go into one word. */
+/* Stable order of the I32 keys along the last dim: positions, I32. XLA:CPU sorts one array of integers with a plain `<` ten times
+ * faster than anything else (1 M float32 with indices: 28 ms against 310), so key and position go into one word. */
 static tpu_val packed_order(tpu_build *b, tpu_val key) {
   tpu_type type = tpu_type_of(b, key);
   int last = type.rank - 1;
@@ -136,7 +136,8 @@ void lower_sort(tpu_build *b, const tpu_args *a, tpu_outs *o) { sort_row(b, a, o
 /* sort.stable(self, *, stable, dim=-1, descending=False) */
 void lower_sort_stable(tpu_build *b, const tpu_args *a, tpu_outs *o) { sort_row(b, a, o, 2, 3); }
 
-/* XLA:CPU's top-k of float32[64, 1000] takes 0.14 ms for k 10, 1.1 for 100, 2.2 for 250; the sort 1.2. It knows no 8-byte types. */
+/* XLA:CPU's top-k of float32[64, 1000] takes 0.14 ms for k 10, 1.1 for 100, 2.2 for 250; the sort 1.2. It knows no 8-byte types.
+ */
 static bool sorts_instead(const tpu_build *b, tpu_dtype dtype, int64_t k, int64_t size) {
   if (b->target->platform == TPU_TARGET_CPU && tpu_dtype_bytes(dtype) == 8) return true;
   return k > size / 10;
