@@ -157,7 +157,7 @@ static void gradient(tpu_build *b, const bag_gradient *g, tpu_outs *o) {
 
 /* offset2bag as the forward pass left it; CPU's leaves it empty where it does not need it. */
 static tpu_val read_bags(tpu_build *b, const tpu_operand *offset2bag, const tpu_operand *offsets, int64_t n) {
-  if (tpu_numel_of(b, offset2bag->val) == n) return tpu_convert(b, offset2bag->val, TPU_I32);
+  if (tpu_numel_of(b, offset2bag->val) == n) return index_flatten(b, tpu_convert(b, offset2bag->val, TPU_I32));
   return offsets ? bags_of(b, offsets->val, n) : tpu_fail(b, TPU_INVALID_ARGUMENT, "offset2bag has the wrong size");
 }
 
@@ -173,6 +173,9 @@ static void read_gradient(tpu_build *b, const tpu_args *a, const tpu_operand *of
                         .mode = arg_int(b, a, i + 4, MODE_SUM),
                         .padding = arg_int(b, a, i_scale + 1, -1)};
   out->scale = arg_present(a, i_scale) ? arg_operand(b, a, i_scale) : NULL;
+  if (!tpu_build_failed(b) && out->grad->rank != 2)
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "embedding_bag: grad has to be a 2D Tensor, but got Tensor of dimension %d",
+             out->grad->rank);
   if (tpu_build_failed(b)) return;
   out->bag = out->mode == MODE_MAX ? TPU_POISON : read_bags(b, offset2bag, offsets, tpu_numel_of(b, out->indices->val));
 }
@@ -204,6 +207,8 @@ void lower_embedding_bag_weights_backward(tpu_build *b, const tpu_args *a, tpu_o
   int64_t padding = arg_int(b, a, 6, -1), axis = 1;
   if (arg_int(b, a, 5, MODE_SUM) != MODE_SUM)
     tpu_fail(b, TPU_INVALID_ARGUMENT, "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
+  if (!tpu_build_failed(b) && (grad->rank != 2 || weight->rank != 2 || indices->rank != 1 || grad->sizes[1] != weight->sizes[1]))
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "embedding_bag: grad and weight have to be 2D Tensors of as many columns, indices 1D");
   if (tpu_build_failed(b)) return;
   tpu_dtype math = tpu_dtype_opmath(grad->dtype);
   tpu_val index = index_prepare(b, indices->val, weight->sizes[0], false);
