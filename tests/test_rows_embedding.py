@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from lower_harness import check, check_error, expected, lowered_for, run, text
+from lower_harness import RowError, check, check_error, expected, lowered_for, run, text
 
 pytestmark = pytest.mark.cpu
 
@@ -155,6 +155,8 @@ def test_embedding_bag_more():
         assert torch.equal(zero, torch.zeros(5, 3))
     got = run("_embedding_bag", make(5, 3), L(1, 2, dtype=I32), L(0, 1))
     assert got[1].dtype == got[2].dtype == I32
+    with pytest.raises(RowError, match="2D"):
+        run("_embedding_bag_dense_backward", make(2), L(0, 1), L(0, 1), L(1, 1), none, 5, False, 0, None)
     args = make(5, 3), L(0, 1), L(0, 1)
     check_error("_embedding_bag", make(5, 3), make(2), L(0))
     check_error("_embedding_bag", make(5, 3), L(0, 1), ints(2, 2, high=1))
