@@ -11,9 +11,9 @@
     check_error('add.Tensor', torch.ones(3), torch.ones(4))           # same class and message as PyTorch's
     "
 
-Overload names are written as in the table ("add.Tensor", "exp"). Strides are compared with the meta kernel, or with CPU's where
-meta has none. TPU_LOWER_HARNESS names a built library; otherwise the target tpu_lower_harness is built in TPU_BUILD_DIR
-(default build/) with CMake, once per process. TPU_HARNESS_PLUGIN names a PJRT plugin (default: the installed CPU plugin).
+Overload names are written as in the table ("add.Tensor", "exp"). Strides must be the CPU kernel's or the meta kernel's.
+TPU_LOWER_HARNESS names a built library; otherwise the target tpu_lower_harness is built in TPU_BUILD_DIR (default
+build/) with CMake, once per process. TPU_HARNESS_PLUGIN names a PJRT plugin (default: the installed CPU plugin).
 """
 
 import contextlib
@@ -27,9 +27,7 @@ import subprocess
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-NONE, TENSOR, TENSORS, NUMBER, NUMBERS, INT, INTS, BOOL, BOOLS, DTYPE, STRING, OTHER = (
-    range(12)
-)
+NONE, TENSOR, TENSORS, NUMBER, NUMBERS, INT, INTS, BOOL, BOOLS, DTYPE, STRING, OTHER = range(12)
 WRAPPED, ZERO_DIM, STATIC, IS_DEFAULT = 1, 2, 4, 8
 DTYPE_NONE = 255
 CLASSES = {
@@ -106,9 +104,7 @@ class _Call(ctypes.Structure):
 
 
 class _Result(ctypes.Structure):
-    _fields_ = [
-        (n, ctypes.c_int32) for n in ("undefined", "dtype", "rank", "reserved")
-    ] + [
+    _fields_ = [(n, ctypes.c_int32) for n in ("undefined", "dtype", "rank", "reserved")] + [
         ("sizes", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("data", ctypes.c_void_p),
@@ -154,9 +150,7 @@ def _plugin():
             for directory in spec.submodule_search_locations:
                 for library in sorted(pathlib.Path(directory).rglob("*pjrt*.so*")):
                     return str(library)
-    raise RuntimeError(
-        "no CPU plugin is installed (fastatomstruct-xla-cpu or xla-cpu-pjrt)"
-    )
+    raise RuntimeError("no CPU plugin is installed (fastatomstruct-xla-cpu or xla-cpu-pjrt)")
 
 
 @functools.cache
@@ -193,9 +187,7 @@ def lowered_for(platform):
 
 
 def rows():
-    return [
-        lib().harness_row_name(i).decode() for i in range(lib().harness_row_count())
-    ]
+    return [lib().harness_row_name(i).decode() for i in range(lib().harness_row_count())]
 
 
 def overload(name):
@@ -339,13 +331,9 @@ class _Packed:
                 self.operand(tensor)
             return arg
         if kind == "number":
-            return self.number(
-                i, value, _number_dtype(value), 0, parameter.default_value
-            )
+            return self.number(i, value, _number_dtype(value), 0, parameter.default_value)
         if kind == "float":
-            return self.number(
-                i, float(value), torch.float64, 0, parameter.default_value
-            )
+            return self.number(i, float(value), torch.float64, 0, parameter.default_value)
         if kind == "List[number]":
             return self.numbers(i, value)
         if kind == "List[float]":
@@ -362,9 +350,7 @@ class _Packed:
             }
             return _Arg(
                 kind=OTHER,
-                value=_Value(
-                    i=value if isinstance(value, int) else codes.get(value, 0)
-                ),
+                value=_Value(i=value if isinstance(value, int) else codes.get(value, 0)),
             )
         if kind == "Device" or kind == "Generator":
             return _Arg(kind=OTHER)
@@ -396,7 +382,7 @@ def torch_dtype(number):
 
 
 def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
-    """(list of results, reply as a dict). A result is a tensor, None if undefined, and a meta tensor if not executed."""
+    """(list of results, reply as a dict). A result is a tensor, None if undefined, a meta tensor if not executed."""
     packed = _Packed(name, args, kwargs)
     n = len(packed.slots)
     slots = packed.slots + [_Slot(seed, 0, 0), _Slot(offset, 0, 0)]
@@ -433,15 +419,11 @@ def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
             [r.sizes[d] for d in range(r.rank)],
             [r.strides[d] for d in range(r.rank)],
         )
-        out = torch.empty_strided(
-            sizes, strides, dtype=dtype, device="cpu" if execute else "meta"
-        )
+        out = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu" if execute else "meta")
         if execute:
             dense = torch.empty(sizes, dtype=dtype)
             if r.data:
-                ctypes.memmove(
-                    dense.data_ptr(), r.data, dense.numel() * dense.element_size()
-                )
+                ctypes.memmove(dense.data_ptr(), r.data, dense.numel() * dense.element_size())
             out.copy_(dense)
         results.append(out)
     return results, {"text": text, "random_blocks": reply.random_blocks}
@@ -473,9 +455,7 @@ def _flatten(value):
 
 
 def _meta(tensor):
-    return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
-    )
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def expected(name, *args, **kwargs):
@@ -494,10 +474,7 @@ def _map_kwargs(kwargs, fn):
 def meta_strides(name, *args, **kwargs):
     """Strides of the meta kernel's results, or None where there is none."""
     zero = any(isinstance(v, zero_dim) for v in args)
-    if zero or not any(
-        isinstance(leaf, torch.Tensor)
-        for leaf in _flatten(list(args) + list(kwargs.values()))
-    ):
+    if zero or not any(isinstance(leaf, torch.Tensor) for leaf in _flatten(list(args) + list(kwargs.values()))):
         return None
     try:
         out = overload(name)(*_map(args, _meta), **_map_kwargs(kwargs, _meta))
@@ -516,30 +493,22 @@ TOLERANCES = {
 }
 
 
-def check(
-    name, *args, rtol=None, atol=None, strides=True, values=True, want=None, **kwargs
-):
-    """Compares a row with PyTorch's CPU kernel (or `want`, a list); returns the row's results. values=False only lowers."""
+def check(name, *args, rtol=None, atol=None, strides=True, values=True, want=None, **kwargs):
+    """Compares a row with PyTorch's CPU kernel (or `want`, a list); returns its results. values=False only lowers."""
     got, reply = call(name, *args, execute=values, **kwargs)
     want = expected(name, *args, **kwargs) if want is None else want
     assert len(got) == len(want), f"{name}: {len(got)} results, PyTorch has {len(want)}"
     meta = meta_strides(name, *args, **kwargs) if strides else None
-    for i, (g, w) in enumerate(zip(got, want)):
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
         where = f"{name} result {i} of {[_describe(v) for v in args]} {kwargs}"
         if g is None or w is None:
-            assert g is None and (w is None or w.numel() == 0), (
-                f"{where}: {g} is not {w}"
-            )
+            assert g is None and (w is None or w.numel() == 0), f"{where}: {g} is not {w}"
             continue
         assert g.dtype == w.dtype, f"{where}: {g.dtype}, PyTorch gives {w.dtype}"
-        assert g.shape == w.shape, (
-            f"{where}: {tuple(g.shape)}, PyTorch gives {tuple(w.shape)}"
-        )
+        assert g.shape == w.shape, f"{where}: {tuple(g.shape)}, PyTorch gives {tuple(w.shape)}"
         if strides and g.stride() != w.stride():
             s = meta[i] if meta and i < len(meta) else None
-            assert g.stride() == s, (
-                f"{where}: strides {g.stride()}, PyTorch gives {w.stride()} (meta {s})"
-            )
+            assert g.stride() == s, f"{where}: strides {g.stride()}, PyTorch gives {w.stride()} (meta {s})"
         if values:
             r, a = TOLERANCES.get(w.dtype, (0, 0))
             try:
@@ -569,12 +538,8 @@ def check_error(name, *args, **kwargs):
         ours = e
     else:
         raise AssertionError(f"{name} should fail: {theirs}")
-    assert ours.where == "aten" and isinstance(theirs, ours.kind), (
-        f"{name}: {ours!r}, PyTorch raises {theirs!r}"
-    )
-    assert ours.message.split("\n")[0] in str(theirs), (
-        f"{name}: {ours.message!r} is not {str(theirs)!r}"
-    )
+    assert ours.where == "aten" and isinstance(theirs, ours.kind), f"{name}: {ours!r}, PyTorch raises {theirs!r}"
+    assert ours.message.split("\n")[0] in str(theirs), f"{name}: {ours.message!r} is not {str(theirs)!r}"
 
 
 def _describe(value):

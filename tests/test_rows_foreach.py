@@ -9,6 +9,12 @@ from lower_harness import check, check_error, overload, rows
 
 pytestmark = pytest.mark.cpu
 
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
 SHAPES = ((3, 4), (5,), ())
 
 
@@ -82,16 +88,8 @@ def fused(name, n_states, dtype=torch.float32, returns_steps=False, **kwargs):
     base, _, which = name.partition(".")
     results, options = copy.deepcopy(lists), copy.deepcopy(kwargs)
     overload(f"{base}_.{which}" if which else base + "_")(*results, **options)
-    want = [
-        t
-        for each in (results if returns_steps or not steps else results[:-1])
-        for t in each
-    ]
-    loose = (
-        {"rtol": 3e-6, "atol": 1e-6}
-        if dtype == torch.float32
-        else {"rtol": 1.6e-2, "atol": 1e-2}
-    )
+    want = [t for each in (results if returns_steps or not steps else results[:-1]) for t in each]
+    loose = {"rtol": 3e-6, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1.6e-2, "atol": 1e-2}
     check(name, *lists, want=want, strides=False, **loose, **kwargs)
 
 
