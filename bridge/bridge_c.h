@@ -18,6 +18,8 @@ tpu_status bridge_set_device(int device);
 /* Waits for everything on a device, asynchronous copies to the host included. */
 tpu_status bridge_synchronize(int device);
 
+/* A device's default generator as a torch.Generator: a new reference to a PyObject. */
+void *bridge_generator_object(int device);
 void bridge_generator_seed(int device, uint64_t seed);
 void bridge_generator_get(int device, uint64_t out_seed_offset[2]);
 void bridge_generator_set(int device, const uint64_t seed_offset[2]);

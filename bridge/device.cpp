@@ -23,6 +23,10 @@ TORCH_API bool is_autocast_enabled(at::DeviceType device_type);
 TORCH_API void set_autocast_dtype(at::DeviceType device_type, at::ScalarType dtype);
 }  // namespace at::autocast
 
+// From torch/csrc/Generator.h, which includes Python.h.
+typedef struct _object PyObject;
+TORCH_API PyObject* THPGenerator_Wrap(const at::Generator& generator);
+
 namespace tpu {
 
 // --- failures
@@ -463,6 +467,7 @@ tpu_status bridge_set_device(int device) {
   return nullptr;
 }
 
+void* bridge_generator_object(int device) { return THPGenerator_Wrap(tpu::default_generator(device)); }
 static tpu::GeneratorImpl* generator_of(int device) {
   return static_cast<tpu::GeneratorImpl*>(tpu::default_generator(device).unsafeGetGeneratorImpl());
 }

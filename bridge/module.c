@@ -252,6 +252,14 @@ static PyObject *memory_info(PyObject *self, PyObject *arg) {
 
 /* --- random numbers */
 
+static PyObject *generator(PyObject *self, PyObject *arg) {
+  (void)self;
+  long d = PyLong_AsLong(arg);
+  if (d == -1 && PyErr_Occurred()) return NULL;
+  if (d < 0 || (d > 0 && d >= tpu_device_count())) return PyErr_Format(PyExc_IndexError, "no device %ld", d);
+  return bridge_generator_object((int)d);
+}
+
 static PyObject *generator_seed(PyObject *self, PyObject *args) {
   (void)self;
   int d;
@@ -378,6 +386,7 @@ static PyMethodDef methods[] = {
     NO(reset_stats, "Sets the counters to zero."),
     NO(cache_clear, "Forgets compiled programs in memory."),
     ONE(memory_info, "Bytes allocated, peak and limit (-1: unknown), and allocation counts of a device."),
+    ONE(generator, "A device's default generator."),
     {"generator_seed", generator_seed, METH_VARARGS, "Seeds a device's default generator."},
     ONE(generator_get, "State of a device's default generator: seed and offset, 16 bytes."),
     {"generator_set", generator_set, METH_VARARGS, "Sets the state of a device's default generator."},

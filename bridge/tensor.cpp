@@ -15,6 +15,7 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/nonzero_static.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -424,6 +425,7 @@ void register_tensor_kernels(torch::Library& m) {
   m.impl("set_.source_Storage", static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(&at::native::set_));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

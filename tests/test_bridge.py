@@ -270,6 +270,22 @@ def test_batch_norm_updates_its_statistics():
     same(f)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layers(kind):
+    def f(d):
+        m = getattr(nn, kind)(3, 4, 2, batch_first=True, bidirectional=True)
+        with torch.no_grad():
+            for k, p in enumerate(m.parameters()):
+                p.copy_(torch.arange(p.numel()).view_as(p).add(k).sin() * 0.4)
+        m.to(d)
+        x = torch.arange(30.0).view(2, 5, 3).cos().to(d).requires_grad_()
+        y, h = m(x)
+        (y.square().sum() + (h[0] if kind == "LSTM" else h).sum()).backward()
+        return [y.contiguous(), x.grad.contiguous()] + [p.grad.contiguous() for p in m.parameters()]
+
+    same(f)
+
+
 def test_module_to_keeps_parameters():
     a, b = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
     b.weight = a.weight
@@ -340,7 +356,8 @@ def test_random_state():
     assert torch.equal(a.cpu(), b.cpu()) and not torch.equal(b.cpu(), c.cpu())
     g = torch.Generator(device="tpu").manual_seed(3)
     assert torch.equal(torch.rand(5, device="tpu", generator=g).cpu(), a.cpu())
-    assert g.get_state().shape == (16,) and torch.tpu.default_generators[0].initial_seed() == 3
+    a = torch.rand(3, device="tpu", generator=torch.tpu.default_generators[0])
+    assert a.device.type == "tpu" and g.get_state().shape == (16,) and torch.tpu.default_generators[0].initial_seed() == 3
     with torch.random.fork_rng(device_type="tpu"):
         torch.rand(5, device="tpu")
     with pytest.raises(RuntimeError, match="Expected a 'tpu' device type for generator but found 'cpu'"):

@@ -309,7 +309,7 @@ def stream(stream: torch.Stream | None) -> Iterator[None]:
 
 
 class _Generators:
-    """`default_generators[i]`, made when first asked for."""
+    """`default_generators[i]`: the torch.Generator behind operations that are given none."""
 
     def __len__(self) -> int:
         return _C.device_count()
@@ -317,63 +317,29 @@ class _Generators:
     def __getitem__(self, index: int) -> torch.Generator:
         if not -len(self) <= index < len(self):
             raise IndexError(f"there are {len(self)} tpu devices")
-        return _generator(index % len(self))
+        return _C.generator(index % len(self))
 
     def __iter__(self) -> Iterator[torch.Generator]:
         return (self[i] for i in range(len(self)))
 
 
-def _generator(index: int) -> torch.Generator:
-    return _DefaultGenerator(index)  # type: ignore[return-value]
-
-
-class _DefaultGenerator:
-    """The state behind operations that are given no generator, with torch.Generator's methods."""
-
-    def __init__(self, index: int) -> None:
-        self.device = torch.device("tpu", index)
-
-    def manual_seed(self, seed: int) -> _DefaultGenerator:
-        manual_seed_on(seed, self.device.index)
-        return self
-
-    def initial_seed(self) -> int:
-        return int.from_bytes(_C.generator_get(self.device.index)[:8], sys.byteorder)
-
-    def get_offset(self) -> int:
-        return int.from_bytes(_C.generator_get(self.device.index)[8:], sys.byteorder)
-
-    def set_offset(self, offset: int) -> None:
-        state = _C.generator_get(self.device.index)
-        _C.generator_set(self.device.index, state[:8] + offset.to_bytes(8, sys.byteorder))
-
-    def seed(self) -> int:
-        return seed(self.device)
-
-    def get_state(self) -> torch.Tensor:
-        return get_rng_state(self.device)
-
-    def set_state(self, new_state: torch.Tensor) -> None:
-        set_rng_state(new_state, self.device)
-
-
 default_generators = _Generators()
 
 
-def manual_seed_on(seed: int, index: int) -> None:
+def _manual_seed_on(seed: int, index: int) -> None:
     seed = int(seed)
     _C.generator_seed(index, seed & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def manual_seed(seed: int) -> None:
     """Seeds the current device's generator."""
-    manual_seed_on(seed, _C.current_device())
+    _manual_seed_on(seed, _C.current_device())
 
 
 def manual_seed_all(seed: int) -> None:
     """Seeds every device's generator. `torch.manual_seed` calls it."""
     for index in range(max(_C.device_count(), 1)):
-        manual_seed_on(seed, index)
+        _manual_seed_on(seed, index)
 
 
 def seed(device: _Device = None) -> int:
@@ -381,7 +347,7 @@ def seed(device: _Device = None) -> int:
     import secrets
 
     value = secrets.randbits(63)
-    manual_seed_on(value, _get_device_index(device))
+    _manual_seed_on(value, _get_device_index(device))
     return value
 
 
