@@ -226,6 +226,7 @@ tpu_status tpu_value_settle(tpu_value *v) {
   for (;;) {
     switch ((tpu_value_state)atomic_load_explicit(&v->state, memory_order_acquire)) {
       case VALUE_READY: return NULL;
+      case VALUE_FILL: TPU_TRY(tpu_value_upload_fill(v)); break;
       case VALUE_FAILED: return tpu_status_retain(v->error);
       case VALUE_DEFERRED: tpu_status_release(tpu_segment_launch(v->segment, false)); break; /* v tells */
       case VALUE_LAUNCHING: pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock); break;

@@ -31,7 +31,13 @@ const tpu_layout *tpu_layout_intern(tpu_dtype dtype, int rank, const int64_t *di
 const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, bool *out_dense);
 
 /* --- values */
-typedef enum tpu_value_state { VALUE_DEFERRED, VALUE_LAUNCHING, VALUE_READY, VALUE_FAILED } tpu_value_state;
+typedef enum tpu_value_state {
+  VALUE_DEFERRED,
+  VALUE_LAUNCHING,
+  VALUE_READY,
+  VALUE_FAILED,
+  VALUE_FILL /* one number everywhere: becomes a constant of the program that reads it, or a buffer where it is state that gets updated */
+} tpu_value_state;
 typedef struct tpu_segment tpu_segment;
 typedef struct tpu_value {
   atomic_int refs; /* storages, plus one of the segment that will produce it or reads it */
@@ -44,16 +50,22 @@ typedef struct tpu_value {
   bool is_define;       /* DEFERRED: only stands for undefined contents */
   bool over_nothing;    /* DEFERRED: its storage had undefined contents before */
   tpu_storage *home;    /* not yet READY: the storage it was made for, while that holds it; gets its old value back on failure */
-  uint64_t leaf_serial; /* the last segment that reads it as a leaf, and its number there */
+  uint64_t leaf_serial; /* the last segment that reads it as a leaf (FILL: that has a constant for it), and the number there */
   uint32_t leaf_index;
   tpu_buffer *buffer;   /* READY */
   _Atomic(void *) host; /* READY and finished on a platform with host pointers: its data */
+  tpu_number fill;      /* FILL */
+  bool counted;         /* its bytes are in the device's account */
   tpu_status error;     /* FAILED */
 } tpu_value;
 #define NO_VALUE UINT32_MAX
 tpu_value *tpu_value_create(int device, const tpu_layout *layout, tpu_value_state state); /* refs 1; NULL: out of memory */
 void tpu_value_retain(tpu_value *v);
 void tpu_value_release(tpu_value *v); /* NULL allowed; may destroy a buffer: not under the lock */
+/* A FILL of the number; NULL: out of memory. */
+tpu_value *tpu_value_fill(int device, const tpu_layout *layout, const tpu_number *number);
+/* Gives a FILL its buffer. Lock held; dropped meanwhile. */
+tpu_status tpu_value_upload_fill(tpu_value *v) TPU_MUST_USE;
 void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer); /* takes it; accounts for its bytes */
 tpu_buffer *tpu_value_take_buffer(tpu_value *v);
 
@@ -75,7 +87,9 @@ typedef enum tpu_sig_kind {
   SIG_CALL,    /* a row */
   SIG_CONVERT, /* out = operand 0 converted to the output's dtype */
   SIG_STORE,   /* out = operand 0's base with the view operand 0 replaced by operand 1 */
-  SIG_ZERO     /* out = zeros of its layout */
+  SIG_ZERO,    /* out = zeros of its layout */
+  SIG_ONE,     /* ones */
+  SIG_FILL     /* its number everywhere */
 } tpu_sig_kind;
 struct tpu_signature {
   tpu_hash hash;
@@ -89,11 +103,16 @@ struct tpu_signature {
   const tpu_place **places; /* natural place of each output; NULL: undefined */
   int64_t random_blocks;
   uint32_t n_numbers;       /* with seed and offset */
+  bool is_fill;             /* the only result is one number everywhere: fill, or number fill_slot of the call */
+  uint32_t fill_slot;       /* NO_SLOT: fill */
+  tpu_number fill;
   int64_t *operand_bytes;   /* numel * element bytes if the operand is dense, else -1 */
 };
 /* The signature of an internal kind over tensors; dtype: CONVERT's result. */
 tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_tensor *tensors, tpu_dtype dtype,
                                   const tpu_signature **out) TPU_MUST_USE;
+
+#define NO_SLOT UINT32_MAX
 
 /* --- segments */
 typedef struct tpu_record_out {
@@ -218,7 +237,7 @@ typedef struct tpu_runtime {
   tpu_target target;
   const tpu_quirks *quirks;
   int n_devices;
-  const tpu_signature *zero; /* of SIG_ZERO */
+  const tpu_signature *zero, *one, *fill; /* of SIG_ZERO, SIG_ONE, SIG_FILL */
   tpu_device_state *devices;
   tpu_lane *lanes;
   tpu_segment *orphans;

@@ -53,9 +53,13 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
   uint32_t offset = r->offset;
   b->slot_base = 0;
   switch (sig->kind) {
-    case SIG_ZERO: {
+    case SIG_ZERO:
+    case SIG_ONE:
+    case SIG_FILL: {
       const tpu_record_out *o = &seg->outs[r->out];
-      vals[o->value] = tpu_full(b, o->layout->dtype, o->layout->rank, o->layout->dims, 0);
+      const tpu_layout *l = o->layout;
+      if (sig->kind == SIG_FILL) vals[o->value] = tpu_broadcast_to(b, tpu_slot(b, r->number, l->dtype), l->rank, l->dims);
+      else vals[o->value] = tpu_full(b, l->dtype, l->rank, l->dims, sig->kind == SIG_ONE);
       return;
     }
     case SIG_STORE: {

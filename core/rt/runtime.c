@@ -60,7 +60,9 @@ static tpu_status fill_runtime(const char *path) {
   tpu_rt.devices = tpu_calloc((size_t)n, sizeof *tpu_rt.devices);
   if (!tpu_rt.devices) return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory");
   tpu_rt.n_devices = n;
-  return tpu_signature_internal(SIG_ZERO, 0, NULL, TPU_DTYPE_NONE, &tpu_rt.zero);
+  TPU_TRY(tpu_signature_internal(SIG_ZERO, 0, NULL, TPU_DTYPE_NONE, &tpu_rt.zero));
+  TPU_TRY(tpu_signature_internal(SIG_ONE, 0, NULL, TPU_DTYPE_NONE, &tpu_rt.one));
+  return tpu_signature_internal(SIG_FILL, 0, NULL, TPU_DTYPE_NONE, &tpu_rt.fill);
 }
 
 static tpu_status create_client(void) {

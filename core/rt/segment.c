@@ -1,3 +1,4 @@
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -171,11 +172,11 @@ static tpu_status lane_segment(tpu_lane *lane, int device, tpu_segment **out) {
 
 /* What the operands' storages hold must be usable in `lane`: launches what other segments owe, waits for what is being launched. The
  * lock may be dropped; true in *again if it was. */
-static tpu_status settle_foreign(const tpu_segment *seg, tpu_storage *s, bool *again) {
+static tpu_status settle_foreign(const tpu_segment *seg, tpu_storage *s, bool updated, bool *again) {
   tpu_value *v = s->value;
   if (!v) return NULL;
   int state = atomic_load_explicit(&v->state, memory_order_acquire);
-  if (state == VALUE_READY || (state == VALUE_DEFERRED && v->segment == seg)) return NULL;
+  if (state == VALUE_READY || (state == VALUE_FILL && !updated) || (state == VALUE_DEFERRED && v->segment == seg)) return NULL;
   *again = true;
   tpu_value_retain(v);
   tpu_status status = tpu_value_settle(v);
@@ -195,7 +196,9 @@ static uint32_t leaf_find(const tpu_segment *seg, const tpu_value *v) {
 
 /* The number of a value in the segment, as a new leaf if need be. Room was reserved. */
 static uint32_t value_ref(tpu_segment *seg, tpu_value *v) {
-  if (atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_DEFERRED) return v->index;
+  int state = atomic_load_explicit(&v->state, memory_order_relaxed);
+  if (state == VALUE_DEFERRED) return v->index;
+  if (state == VALUE_FILL) return v->leaf_index; /* defined just before */
   uint32_t i = leaf_find(seg, v);
   if (i != NO_VALUE) return i;
   i = seg->n_values++;
@@ -234,6 +237,8 @@ static tpu_value *add_value(tpu_segment *seg, const tpu_layout *layout) {
 
 bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base) { return sig->operand_bytes[k] != base->nbytes; }
 
+static bool is_fill(const tpu_value *v) { return v && atomic_load_explicit(&v->state, memory_order_acquire) == VALUE_FILL; }
+
 /* Points the storage at a value of this segment; the old one's leaf is what may be donated to it. Returns the old value, whose
  * reference the caller drops without the lock; NULL if the segment holds it too. */
 static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v) {
@@ -245,7 +250,7 @@ static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v)
     if (atomic_load_explicit(&old->state, memory_order_relaxed) == VALUE_DEFERRED) {
       held = old->segment == seg;
       if (held) leaf = old->replaces;
-    } else {
+    } else if (!is_fill(old)) {
       leaf = leaf_find(seg, old);
       held = leaf != NO_VALUE;
     }
@@ -268,8 +273,9 @@ static tpu_value *storage_assign(tpu_segment *seg, tpu_storage *s, tpu_value *v)
 
 /* A storage of undefined contents that is about to be read or written in part needs a layout; true if it needs a value too. */
 static tpu_status plan_undefined(tpu_storage *s, tpu_dtype dtype, uint32_t *count) {
-  if (s->value) return NULL;
+  if (s->value && !is_fill(s->value)) return NULL;
   ++*count;
+  if (s->value) return NULL;
   if (s->hint && s->hint->nbytes == s->nbytes) return NULL;
   int64_t bytes = tpu_dtype_bytes(dtype);
   if (s->nbytes % bytes) {
@@ -281,18 +287,34 @@ static tpu_status plan_undefined(tpu_storage *s, tpu_dtype dtype, uint32_t *coun
   return s->hint ? NULL : out_of_memory();
 }
 
-/* Gives a storage of undefined contents zeros. Planned and reserved before. */
-static void define(tpu_segment *seg, tpu_storage *s) {
-  if (s->value) return;
-  const tpu_signature *zero = tpu_rt.zero;
-  tpu_value *v = add_value(seg, s->hint);
+static bool number_is(const tpu_number *n, double what) {
+  return n->dtype == TPU_F64 ? n->f == what && !(what == 0 && signbit(n->f)) : n->dtype != TPU_C128 && (double)n->i == what;
+}
+
+/* Appends a constant of the layout: zeros, ones or a number. Reserved before. */
+static tpu_value *append_constant(tpu_segment *seg, const tpu_layout *layout, const tpu_number *number) {
+  const tpu_signature *sig = !number || number_is(number, 0) ? tpu_rt.zero : number_is(number, 1) ? tpu_rt.one : tpu_rt.fill;
+  tpu_value *v = add_value(seg, layout);
   seg->records[seg->n_records++] =
-      (tpu_rec){.sig = zero, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
-  seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = v->layout};
-  tpu_hash_mix(&seg->key, zero->hash.lo);
-  tpu_hash_mix(&seg->key, v->layout->hash);
-  v->is_define = true;
-  (void)storage_assign(NULL, s, v);
+      (tpu_rec){.sig = sig, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = layout};
+  if (sig == tpu_rt.fill) seg->numbers[seg->n_numbers++] = *number;
+  tpu_hash_mix(&seg->key, sig->hash.lo);
+  tpu_hash_mix(&seg->key, layout->hash);
+  return v;
+}
+
+/* Gives a storage of undefined contents zeros; lets a FILL have a constant in the segment. Planned and reserved before. */
+static void define(tpu_segment *seg, tpu_storage *s) {
+  tpu_value *fill = s->value;
+  if (!fill) {
+    tpu_value *v = append_constant(seg, s->hint, NULL);
+    v->is_define = true;
+    (void)storage_assign(NULL, s, v);
+  } else if (is_fill(fill) && fill->leaf_serial != seg->serial) {
+    fill->leaf_index = append_constant(seg, fill->layout, &fill->fill)->index;
+    fill->leaf_serial = seg->serial;
+  }
 }
 
 static void add_operand(tpu_segment *seg, const tpu_signature *sig, int k, const tpu_tensor *t) {
@@ -387,6 +409,28 @@ static uint64_t fingerprint(const tpu_segment *seg, const tpu_call *call, const 
   return tpu_hash_u64(h.lo ^ h.hi);
 }
 
+/* Is operand i's storage also written: state that is updated? */
+static bool is_updated(const tpu_call *call, const tpu_tensor *dst, int n, int i) {
+  if (!dst || !is_fill(call->tensors[i].storage->value)) return false;
+  for (int k = 0; k < n; k++)
+    if (dst[k].storage == call->tensors[i].storage) return true;
+  return false;
+}
+
+/* A result that is one number everywhere needs no record: what reads it decides whether it becomes a constant or a buffer. */
+static tpu_status record_fill(const tpu_call *call, const tpu_signature *sig, const tpu_place *place, tpu_storage *s) {
+  const tpu_number *number = sig->fill_slot == NO_SLOT ? &sig->fill : &call->numbers[sig->fill_slot];
+  tpu_value *v = tpu_value_fill(call->device, place->layout, number);
+  if (!v) return out_of_memory();
+  tpu_rt_lock();
+  tpu_value *old = tpu_storage_swap(s, v);
+  s->hint = NULL;
+  tpu_rt.stats.calls++;
+  tpu_rt_unlock();
+  tpu_value_release(old);
+  return NULL;
+}
+
 static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst,
                                 const plan *plans, tpu_storage **fresh, tpu_value **old, int *n_old) {
   const int n = sig->n_out;
@@ -395,9 +439,9 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
     again = false;
     TPU_TRY(lane_segment(lane, call->device, &seg));
     for (int i = 0; !again && i < call->n_tensors; i++)
-      if (call->tensors[i].storage) TPU_TRY(settle_foreign(seg, call->tensors[i].storage, &again));
+      if (call->tensors[i].storage) TPU_TRY(settle_foreign(seg, call->tensors[i].storage, is_updated(call, dst, n, i), &again));
     for (int k = 0; !again && dst && k < n; k++)
-      if (dst[k].storage && plans[k].store) TPU_TRY(settle_foreign(seg, dst[k].storage, &again));
+      if (dst[k].storage && plans[k].store) TPU_TRY(settle_foreign(seg, dst[k].storage, true, &again));
   }
   /* All that can fail comes first. */
   uint32_t undefined = 0;
@@ -406,7 +450,7 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
   for (int k = 0; dst && k < n; k++)
     if (dst[k].storage && plans[k].store) TPU_TRY(plan_undefined(dst[k].storage, dst[k].dtype, &undefined));
   uint32_t nt = (uint32_t)call->n_tensors, outs = (uint32_t)n * (dst ? 2 : 1) + undefined;
-  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers) || !stash(seg, outs)) return out_of_memory();
+  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers + undefined) || !stash(seg, outs)) return out_of_memory();
 
   if (undefined) {
     for (int i = 0; i < call->n_tensors; i++)
@@ -481,7 +525,9 @@ tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature 
     else if (!same_sizes(&dst[k], &sig->results[k]))
       status = tpu_error(TPU_INTERNAL, "%s: the destination's sizes are not the result's", call->row->aten);
   }
-  if (!status) {
+  if (!status && sig->is_fill && !plans[0].store && plans[0].place->layout->dtype == sig->results[0].dtype) {
+    status = record_fill(call, sig, plans[0].place, fresh[0] ? fresh[0] : dst[0].storage);
+  } else if (!status) {
     tpu_rt_lock();
     status = record_locked(lane, call, sig, dst, plans, fresh, old, &n_old);
     tpu_rt_unlock();
@@ -573,13 +619,13 @@ static tpu_status store_locked(tpu_lane *lane, const tpu_signature *store, const
   for (bool again = true; again;) {
     again = false;
     TPU_TRY(lane_segment(lane, dst->storage->device, &seg));
-    TPU_TRY(settle_foreign(seg, src->storage, &again));
-    if (!again) TPU_TRY(settle_foreign(seg, dst->storage, &again));
+    TPU_TRY(settle_foreign(seg, src->storage, false, &again));
+    if (!again) TPU_TRY(settle_foreign(seg, dst->storage, true, &again));
   }
   uint32_t undefined = 0;
   TPU_TRY(plan_undefined(src->storage, src->dtype, &undefined));
   TPU_TRY(plan_undefined(dst->storage, dst->dtype, &undefined));
-  if (!reserve(seg, 3, 4, 3, 0) || !stash(seg, 3)) return out_of_memory();
+  if (!reserve(seg, 3, 4, 3, 2) || !stash(seg, 3)) return out_of_memory();
   define(seg, src->storage);
   define(seg, dst->storage);
   tpu_value *v = src->storage->value;

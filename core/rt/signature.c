@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ir/attrs.h"
 #include "rt/private.h"
 
 /* The table of everything that lowering a call once taught. Signatures are immortal: there are as many as a program has
@@ -171,6 +172,37 @@ static tpu_status prepare_outs(tpu_signature *s, int n) {
   return s->results && s->places ? NULL : out_of_memory();
 }
 
+/* Is the result one number everywhere, whatever the operands? */
+static void find_fill(const tpu_build *b, tpu_signature *s, tpu_val v) {
+  s->fill_slot = NO_SLOT;
+  for (;;) {
+    uint32_t result;
+    const tpu_node *node = tpu_graph_producer(b->graph, v, &result);
+    double number;
+    if (!node) return;
+    if (node->op == TPU_HLO_SLOT) {
+      /* Converted on the way, the number would be rounded twice: only a slot of the result's own dtype counts. */
+      if (tpu_type_of(b, v).dtype != s->results[0].dtype) return;
+      for (int i = 0; i < s->args.n; i++)
+        if (s->args.arg[i].kind == TPU_ARG_NUMBER && (uint32_t)tpu_node_attr(node, 0) == s->args.arg[i].first) {
+          s->fill_slot = s->args.arg[i].first;
+          s->is_fill = true;
+        }
+      return;
+    }
+    if (tpu_is_splat(b, v, &number)) {
+      tpu_dtype t = tpu_type_of(b, v).dtype;
+      if (tpu_is_complex(t) || t != s->results[0].dtype || (tpu_dtype_bytes(t) == 8 && !tpu_is_float(t) && (number > 1e15 || number < -1e15)))
+        return; /* a double cannot say it */
+      s->fill = (tpu_number){.dtype = TPU_F64, .f = number};
+      s->is_fill = true;
+      return;
+    }
+    if (node->op != TPU_HLO_BROADCAST_IN_DIM && node->op != TPU_HLO_RESHAPE && node->op != TPU_HLO_TRANSPOSE) return;
+    v = node->operands[0];
+  }
+}
+
 /* Lowers the call into a scratch graph to learn its results. */
 static tpu_status learn(tpu_signature *s) {
   if (!scratch && !(scratch = tpu_graph_create())) return out_of_memory();
@@ -200,6 +232,7 @@ static tpu_status learn(tpu_signature *s) {
         status = set_result(s, k, t.dtype, t.rank, t.dims, outs.out[k].strides);
       }
       s->random_blocks = outs.random_blocks;
+      if (!status && outs.n == 1 && !outs.out[0].undefined && !args.row->random) find_fill(&b, s, outs.out[0].val);
       s->n_numbers = (uint32_t)args.n_slots + (s->args.row->random ? 2u : 0u);
       tpu_status_release(tpu_build_status(&b));
       return status;

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ir/number.h"
 #include "rt/private.h"
 
 static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
@@ -78,6 +79,49 @@ static tpu_status upload(const tpu_tensor *dst, const tpu_place *place, const vo
   tpu_value_set_buffer(v, buffer);
   *out = v;
   return NULL;
+}
+
+static void encode(const tpu_number *n, tpu_dtype dtype, uint8_t out[TPU_ELEMENT_BYTES]) {
+  if (n->dtype == TPU_F64) tpu_number_from_double(dtype, n->f, out);
+  else if (n->dtype != TPU_C128) tpu_number_from_int(dtype, n->i, out);
+  else if (tpu_is_complex(dtype)) {
+    tpu_dtype real = tpu_dtype_real(dtype);
+    tpu_number_from_double(real, n->c[0], out);
+    tpu_number_from_double(real, n->c[1], out + tpu_dtype_bytes(real));
+  } else tpu_number_from_double(dtype, n->c[0], out);
+}
+
+tpu_status tpu_value_upload_fill(tpu_value *v) {
+  const tpu_layout *l = v->layout;
+  tpu_number number = v->fill;
+  int expected = VALUE_FILL;
+  if (!atomic_compare_exchange_strong(&v->state, &expected, VALUE_LAUNCHING)) return NULL; /* somebody was faster */
+  tpu_value_retain(v);
+  tpu_rt_unlock();
+  uint8_t element[TPU_ELEMENT_BYTES];
+  size_t item = (size_t)tpu_dtype_bytes(l->dtype), size = (size_t)l->nbytes;
+  encode(&number, l->dtype, element);
+  char *data = tpu_calloc(size ? size : 1, 1);
+  tpu_status status = data ? NULL : out_of_memory();
+  bool zero = true;
+  for (size_t i = 0; i < item; i++) zero = zero && !element[i];
+  for (size_t done = 0; data && !zero && done < size;) { /* doubling */
+    size_t n = done ? (done < size - done ? done : size - done) : item;
+    memcpy(data + done, done ? data : (char *)element, n);
+    done += n;
+  }
+  tpu_buffer *buffer = NULL;
+  if (!status) status = tpu_buffer_from_host(tpu_rt.client, v->device, l->dtype, l->rank, l->dims, data, TPU_HOST_COPY, &buffer, NULL);
+  tpu_free(data);
+  tpu_rt_lock();
+  if (!status) {
+    tpu_value_set_buffer(v, buffer);
+    v->leaf_serial = 0; /* a constant is no leaf */
+  }
+  atomic_store_explicit(&v->state, status ? VALUE_FILL : VALUE_READY, memory_order_release);
+  pthread_cond_broadcast(&tpu_rt.settled);
+  atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel); /* the caller holds one too */
+  return status;
 }
 
 static void assign(tpu_storage *s, tpu_value *v) { /* takes v's reference */

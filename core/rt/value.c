@@ -79,21 +79,36 @@ static void account(int device, int64_t bytes) {
   else atomic_fetch_add_explicit(&d->frees, 1, memory_order_relaxed);
 }
 
+static void count(tpu_value *v, bool counted) {
+  if (v->counted == counted) return;
+  v->counted = counted;
+  account(v->device, counted ? v->layout->nbytes : -v->layout->nbytes);
+}
+
+tpu_value *tpu_value_fill(int device, const tpu_layout *layout, const tpu_number *number) {
+  tpu_value *v = tpu_value_create(device, layout, VALUE_FILL);
+  if (!v) return NULL;
+  v->fill = *number;
+  count(v, true);
+  return v;
+}
+
 void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer) {
   v->buffer = buffer;
-  account(v->device, v->layout->nbytes);
+  count(v, true);
 }
 
 tpu_buffer *tpu_value_take_buffer(tpu_value *v) {
   tpu_buffer *buffer = v->buffer;
   v->buffer = NULL;
-  if (buffer) account(v->device, -v->layout->nbytes);
+  count(v, false);
   return buffer;
 }
 
 void tpu_value_release(tpu_value *v) {
   if (!v || tpu_in_bad_fork() || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
   if (v->buffer) tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
+  else if (v->counted) count(v, false);
   tpu_status_release(v->error);
   atomic_fetch_sub_explicit(&live_values, 1, memory_order_relaxed);
   cache_give(&free_values, &n_free_values, v);
