@@ -27,7 +27,7 @@ test: test-c test-py
 test-c: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S . -B build/tests -G Ninja -DTPU_SANITIZE=address > /dev/null
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake --build build/tests
-	TPU_TEST_CPU_PLUGIN="$$($(BIN)/python -m torch_tpu.plugins)" $(BIN)/ctest --test-dir build/tests --output-on-failure -j 2
+	TPU_TEST_CPU_PLUGIN="$$($(BIN)/python -c "from torch_tpu.plugins import cpu_plugin; print(cpu_plugin())")" $(BIN)/ctest --test-dir build/tests --output-on-failure -j 2
 
 test-py: $(VENV)/installed
 	$(BIN)/pytest tests -q

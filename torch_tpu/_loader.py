@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copyreg
 import importlib.metadata
-import importlib.util
 import os
-import sys
 import warnings
+
+from torch_tpu import plugins
 
 _loaded = False
 
@@ -43,8 +43,8 @@ def _load() -> None:
         )
 
     _C.configure(
-        libtpu=_library("libtpu", "libtpu.so"),
-        embedded=_cpu_plugin(),
+        libtpu=plugins.library("libtpu", "libtpu.so"),
+        embedded=plugins.cpu_plugin(),
         cache_dir=_cache_dir(),
         cache_bytes=_int_env("TORCH_TPU_CACHE_BYTES", 0),
         devices=_int_env("TORCH_TPU_CPU_DEVICES", 0),
@@ -93,29 +93,6 @@ def _refuse_namesake() -> None:
         "both torch-tpu and torch-tpu-c are installed, and both are imported as torch_tpu; "
         "remove one: pip uninstall torch-tpu"
     )
-
-
-def _library(module: str, file: str) -> str | None:
-    """Path of a library that an installed package carries; the package is not imported."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = os.path.join(folder, file)
-        if os.path.exists(path):
-            return path
-    return None
-
-
-def _cpu_plugin() -> str | None:
-    if path := _library("fastatomstruct_xla_cpu", "libpjrt_cpu.so"):
-        return path
-    for folder in sys.path:
-        path = os.path.join(folder, "xla_plugins", "xla_cpu_pjrt", "xla_cpu_pjrt.so")
-        if os.path.exists(path):
-            return path
-    return None
 
 
 def _cache_dir() -> str:
