@@ -60,7 +60,7 @@ class Case:
             mask = (mask[0], mask[1], False)
         got = run("convolution_backward", g, x, w, sizes, *self.options, list(mask))
         scale = math.sqrt(max(1, y.numel() / max(1, y.shape[1])))
-        for i, (r, e) in enumerate(zip(got, want)):
+        for i, (r, e) in enumerate(zip(got, want, strict=True)):
             assert (r is None) == (not mask[i])
             if r is not None:
                 assert r.dtype == dtype

@@ -40,7 +40,7 @@ def in_float32(name, *args, dtype):
 
 
 def like_float32(name, *args, dtype, kept=(), **kwargs):
-    """Results have the dtypes given by `kept` (float32 at those positions, else dtype) and float32's values, rounded."""
+    """Results are of dtype (float32 at the positions in `kept`) and have float32's values, rounded."""
     rtol, atol = TOLERANCE[dtype]
     want = [
         None if w is None else w.to(torch.float32 if i in kept else dtype)
@@ -133,7 +133,7 @@ def test_layer_norm(dtype, weight_dtype):
         wide = [a.double() if isinstance(a, torch.Tensor) else a for a in args]
         want = expected("native_layer_norm_backward", *wide, [True] * 3)
         scale = max(1, math.sqrt(x.numel()))
-        for r, w in zip(got, want):
+        for r, w in zip(got, want, strict=True):
             rtol, atol = TOLERANCE[r.dtype if r.dtype in HALVES else dtype if dtype == torch.float64 else torch.float32]
             torch.testing.assert_close(r.double(), w, rtol=rtol, atol=atol * scale)
         only = run("native_layer_norm_backward", *args, [False, True, False])
@@ -201,7 +201,7 @@ def test_group_norm(dtype):
         want = expected(
             "native_group_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in args], [True] * 3
         )
-        for r, w in zip(got, want):
+        for r, w in zip(got, want, strict=True):
             assert r.dtype == dtype
             torch.testing.assert_close(r.double(), w, rtol=rtol, atol=atol * max(1, math.sqrt(x.numel())))
     x = t(2, 6, 5, 4).to(memory_format=torch.channels_last)
@@ -228,18 +228,18 @@ def test_batch_norm(dtype, training):
             wide = [a.to(stats) if isinstance(a, torch.Tensor) else a for a in args]
             want = expected("_native_batch_norm_legit_functional", *wide)
             got, _ = call("_native_batch_norm_legit_functional", *args)
-            for i, (r, e) in enumerate(zip(got, want)):
+            for i, (r, e) in enumerate(zip(got, want, strict=True)):
                 assert r.dtype == (dtype if i == 0 else stats)
                 if e.numel():
                     torch.testing.assert_close(r, e.to(r.dtype), rtol=rtol, atol=atol)
             plain = run("native_batch_norm", *args)
-            assert all(torch.equal(r, e) for r, e in zip(plain, got))
+            assert all(torch.equal(r, e) for r, e in zip(plain, got[:3], strict=True))
         back = [g, x, weight, mean, var, *[s.to(stats) for s in (got[1], got[2])], training, 1e-5]
         grads, _ = call("native_batch_norm_backward", *back, [True] * 3)
         want = expected(
             "native_batch_norm_backward", *[a.double() if isinstance(a, torch.Tensor) else a for a in back], [True] * 3
         )
-        for r, e, d in zip(grads, want, (dtype, stats, stats)):
+        for r, e, d in zip(grads, want, (dtype, stats, stats), strict=True):
             assert r.dtype == d
             torch.testing.assert_close(r.double(), e, rtol=rtol, atol=atol * math.sqrt(x.numel()))
         some = run("native_batch_norm_backward", *back, [False, False, True])
@@ -278,7 +278,7 @@ def test_synchronised_batch_norm():
     torch.testing.assert_close(run("batch_norm_elemt", x, w, bias, mean, invstd, 1e-5), y, rtol=1e-5, atol=1e-5)
     halves = [(g[i : i + 2], x[i : i + 2]) for i in (0, 2)]
     sums = [run("batch_norm_backward_reduce", a, b, mean, invstd, w, True, True, True) for a, b in halves]
-    total = [a + b for a, b in zip(*sums)]
+    total = [a + b for a, b in zip(*sums, strict=True)]
     want = expected("native_batch_norm_backward", g, x, w, None, None, mean, invstd, True, 1e-5, [True] * 3)
     count = torch.tensor([20, 20], dtype=torch.int32)
     parts = [run("batch_norm_backward_elemt", a, b, mean, invstd, w, total[0], total[1], count) for a, b in halves]

@@ -211,7 +211,7 @@ SIZES = [(6, 12), (6, 5), (6, 6), (6, 13), (5, 1), (1, 4), (9, 3), (7, 10)]
 def test_upsample_sizes(kind):
     name = names(kind)[1]
     corners = [()] if kind in ("nearest", "exact") else [(False,), (True,)]
-    for (h, oh), (w, ow) in zip(SIZES, SIZES[1:] + SIZES[:1]):
+    for (h, oh), (w, ow) in zip(SIZES, SIZES[1:] + SIZES[:1], strict=True):
         if "aa" in kind:
             ow = max(ow, 2)  # PyTorch's own result is wrong for one column
         for flags in corners:
