@@ -1,13 +1,13 @@
 // Automatic mixed precision: PyTorch's own policies and op lists, for this device. The default dtype is set with the lane.
 #include <ATen/autocast_mode.h>
 
+using at::IntArrayRef;
 using at::Scalar;
 using at::ScalarType;
 using at::Tensor;
-using at::IntArrayRef;
 
 namespace {
-Tensor no_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
+Tensor no_binary_cross_entropy(const Tensor &, const Tensor &, const std::optional<Tensor> &, int64_t) {
   TORCH_CHECK(false,
               "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
               "Many models use a sigmoid layer right before the binary cross entropy layer.\n"

@@ -25,7 +25,7 @@ TORCH_API void set_autocast_dtype(at::DeviceType device_type, at::ScalarType dty
 
 // From torch/csrc/Generator.h, which includes Python.h.
 typedef struct _object PyObject;
-TORCH_API PyObject* THPGenerator_Wrap(const at::Generator& generator);
+TORCH_API PyObject *THPGenerator_Wrap(const at::Generator &generator);
 
 namespace tpu {
 
@@ -66,7 +66,7 @@ struct DtypeTable {
 };
 const DtypeTable dtype_table;
 }  // namespace
-const uint8_t* const dtype_of_scalar_type = dtype_table.of;
+const uint8_t *const dtype_of_scalar_type = dtype_table.of;
 
 // --- lanes
 
@@ -76,7 +76,7 @@ constexpr std::string_view kLaneName = "TPU_LANE";
 const c10::DebugInfoKind kLaneKind(&kLaneName);
 
 struct LaneInfo final : c10::DebugInfoBase {
-  tpu_lane* const lane = tpu_lane_create();
+  tpu_lane *const lane = tpu_lane_create();
   LaneInfo() {
     if (!lane) throw std::bad_alloc();
   }
@@ -85,7 +85,7 @@ struct LaneInfo final : c10::DebugInfoBase {
 
 // A lane made on first use. It is put where PyTorch's thread-local state carries it to the threads that run this thread's
 // backward passes; under somebody else's entry it would break the order in which entries are taken off, so then it is not.
-C10_NOINLINE tpu_lane* own_lane() {
+C10_NOINLINE tpu_lane *own_lane() {
   thread_local std::shared_ptr<LaneInfo> own;
   if (!own) {
     own = std::make_shared<LaneInfo>();
@@ -98,9 +98,9 @@ C10_NOINLINE tpu_lane* own_lane() {
 
 }  // namespace
 
-tpu_lane* lane() {
-  auto* info = c10::ThreadLocalDebugInfo::get(kLaneKind);
-  return C10_LIKELY(info != nullptr) ? static_cast<LaneInfo*>(info)->lane : own_lane();
+tpu_lane *lane() {
+  auto *info = c10::ThreadLocalDebugInfo::get(kLaneKind);
+  return C10_LIKELY(info != nullptr) ? static_cast<LaneInfo *>(info)->lane : own_lane();
 }
 
 // --- devices
@@ -112,8 +112,7 @@ thread_local int current = 0;
 void require_device(int index) {
   const int count = tpu_device_count();
   TORCH_CHECK(index >= 0 && index < count, "invalid device ordinal: ", c10::DeviceTypeName(kDevice, true), ":", index,
-              " does not exist; there ", count == 1 ? "is " : "are ", count,
-              count == 1 ? " device" : " devices");
+              " does not exist; there ", count == 1 ? "is " : "are ", count, count == 1 ? " device" : " devices");
 }
 
 void set_current(int index) {
@@ -135,36 +134,36 @@ int device_index(std::optional<c10::Device> device) {
 
 // --- memory
 
-void release_storage(void* storage) { tpu_storage_release(static_cast<tpu_storage*>(storage)); }
+void release_storage(void *storage) { tpu_storage_release(static_cast<tpu_storage *>(storage)); }
 
 namespace {
 
 struct DeviceMemory final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t n) override {
-    tpu_storage* s;
+    tpu_storage *s;
     check(tpu_storage_create(current, static_cast<int64_t>(n), &s));
-    return {reinterpret_cast<void*>(tpu_storage_address(s)), s, &release_storage,
+    return {reinterpret_cast<void *>(tpu_storage_address(s)), s, &release_storage,
             c10::Device(kDevice, static_cast<c10::DeviceIndex>(current))};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void*, const void*, size_t) const override {
+  void copy_data(void *, const void *, size_t) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "Device memory has no addresses to copy between");
   }
   bool initialized() override { return tpu_is_initialized(); }
   void emptyCache(c10::MempoolId_t) override {}
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void recordStream(const c10::DataPtr &, c10::Stream) override {}
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     tpu_memory_info info = get(device);
     c10::CachingDeviceAllocator::DeviceStats s;
     constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     std::lock_guard<std::mutex> lock(lock_);
-    const Since& since = since_[device];
-    for (auto* bytes : {&s.allocated_bytes, &s.reserved_bytes, &s.active_bytes, &s.requested_bytes}) {
+    const Since &since = since_[device];
+    for (auto *bytes : {&s.allocated_bytes, &s.reserved_bytes, &s.active_bytes, &s.requested_bytes}) {
       (*bytes)[all].current = info.allocated;
       (*bytes)[all].peak = info.peak;
     }
-    for (auto* count : {&s.allocation, &s.segment, &s.active}) {
+    for (auto *count : {&s.allocation, &s.segment, &s.active}) {
       (*count)[all].current = info.allocations - info.frees;
       (*count)[all].allocated = info.allocations - since.allocations;
       (*count)[all].freed = info.frees - since.frees;
@@ -204,8 +203,8 @@ struct DeviceMemory final : c10::DeviceAllocator {
   std::map<int, Since> since_;
 };
 
-DeviceMemory& device_memory() {
-  static auto* a = new DeviceMemory();
+DeviceMemory &device_memory() {
+  static auto *a = new DeviceMemory();
   return *a;
 }
 
@@ -214,15 +213,15 @@ struct PinnedMemory final : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     if (n == 0) return {nullptr, c10::Device(c10::kCPU)};
     const size_t size = (n + 63) / 64 * 64;
-    void* p = std::aligned_alloc(64, size);
+    void *p = std::aligned_alloc(64, size);
     if (!p) throw std::bad_alloc();
     std::lock_guard<std::mutex> lock(lock_);
     ranges_[reinterpret_cast<uintptr_t>(p)] = size;
     return {p, p, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t n) const override { default_copy_data(to, from, n); }
-  bool owns(const void* p) {
+  void copy_data(void *to, const void *from, size_t n) const override { default_copy_data(to, from, n); }
+  bool owns(const void *p) {
     const auto at = reinterpret_cast<uintptr_t>(p);
     std::lock_guard<std::mutex> lock(lock_);
     auto it = ranges_.upper_bound(at);
@@ -230,18 +229,18 @@ struct PinnedMemory final : c10::Allocator {
   }
 
  private:
-  static void release(void* p);
+  static void release(void *p);
   std::mutex lock_;
   std::map<uintptr_t, size_t> ranges_;
 };
 
-PinnedMemory& pinned_memory() {
-  static auto* a = new PinnedMemory();
+PinnedMemory &pinned_memory() {
+  static auto *a = new PinnedMemory();
   return *a;
 }
 
-void PinnedMemory::release(void* p) {
-  PinnedMemory& self = pinned_memory();
+void PinnedMemory::release(void *p) {
+  PinnedMemory &self = pinned_memory();
   {
     std::lock_guard<std::mutex> lock(self.lock_);
     self.ranges_.erase(reinterpret_cast<uintptr_t>(p));
@@ -251,8 +250,8 @@ void PinnedMemory::release(void* p) {
 
 }  // namespace
 
-c10::Allocator* allocator() {
-  static c10::Allocator* const a = &device_memory();
+c10::Allocator *allocator() {
+  static c10::Allocator *const a = &device_memory();
   return a;
 }
 
@@ -270,7 +269,7 @@ uint64_t GeneratorImpl::seed() {
   set_current_seed(c10::detail::getNonDeterministicRandom());
   return state.seed;
 }
-void GeneratorImpl::set_state(const c10::TensorImpl& from) {
+void GeneratorImpl::set_state(const c10::TensorImpl &from) {
   at::detail::check_rng_state(from);
   TORCH_CHECK(from.numel() == 16, "RNG state is wrong size: expected 16 bytes, got ", from.numel());
   uint64_t words[2];
@@ -283,17 +282,17 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
   std::memcpy(t.mutable_data_ptr(), words, sizeof words);
   return t.getIntrusivePtr();
 }
-GeneratorImpl* GeneratorImpl::clone_impl() const {
-  auto* copy = new GeneratorImpl(device_.index());
+GeneratorImpl *GeneratorImpl::clone_impl() const {
+  auto *copy = new GeneratorImpl(device_.index());
   copy->state = state;
   return copy;
 }
 
 at::Generator new_generator(int device) { return at::make_generator<GeneratorImpl>(device); }
 
-const at::Generator& default_generator(int device) {
-  static auto* all = [] {
-    auto* list = new std::vector<at::Generator>();
+const at::Generator &default_generator(int device) {
+  static auto *all = [] {
+    auto *list = new std::vector<at::Generator>();
     for (int i = 0; i < std::max(tpu_device_count(), 1); i++) {
       list->push_back(new_generator(i));
       list->back().seed();
@@ -343,38 +342,38 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability c;
     c.capability_data.capability_bits = 0;
-#define SET(_, name)                                                                                                   \
-  c.capability_data.supported_scalar_types.has_##name =                                                                \
+#define SET(_, name)                                    \
+  c.capability_data.supported_scalar_types.has_##name = \
       dtype_of_scalar_type[static_cast<uint8_t>(c10::ScalarType::name)] != TPU_DTYPE_NONE;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_QINTS(SET)
 #undef SET
     return c;
   }
-  bool queryStream(const c10::Stream& s) const override { return query(s.device_index()); }
-  void synchronizeStream(const c10::Stream& s) const override { check(bridge_synchronize(s.device_index())); }
+  bool queryStream(const c10::Stream &s) const override { return query(s.device_index()); }
+  void synchronizeStream(const c10::Stream &s) const override { check(bridge_synchronize(s.device_index())); }
   void synchronizeDevice(const c10::DeviceIndex d) const override { check(bridge_synchronize(d < 0 ? current : d)); }
-  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr &, const c10::Stream &) const override {}
 
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void *event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event *>(event); }
   // Launches what is pending. With timing it also waits, since a plugin says when work ended, not when it began.
-  void record(void** event, const c10::Stream& s, const c10::DeviceIndex, const c10::EventFlag flag) const override {
+  void record(void **event, const c10::Stream &s, const c10::DeviceIndex, const c10::EventFlag flag) const override {
     const int device = s.device_index();
     const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
     check(timed ? bridge_synchronize(device) : tpu_cut(lane(), device));
     if (!*event) *event = new Event();
-    *static_cast<Event*>(*event) = {timed, device, std::chrono::steady_clock::now()};
+    *static_cast<Event *>(*event) = {timed, device, std::chrono::steady_clock::now()};
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void* event) const override {
-    auto* e = static_cast<Event*>(event);
+  void block(void *, const c10::Stream &) const override {}
+  bool queryEvent(void *event) const override {
+    auto *e = static_cast<Event *>(event);
     return !e || e->timed || query(e->device);
   }
-  void synchronizeEvent(void* event) const override {
-    auto* e = static_cast<Event*>(event);
+  void synchronizeEvent(void *event) const override {
+    auto *e = static_cast<Event *>(event);
     if (e && !e->timed) check(bridge_synchronize(e->device));
   }
-  double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
-    auto *a = static_cast<Event*>(first), *b = static_cast<Event*>(second);
+  double elapsedTime(void *first, void *second, const c10::DeviceIndex) const override {
+    auto *a = static_cast<Event *>(first), *b = static_cast<Event *>(second);
     TORCH_CHECK(a && b, "Both events must be recorded before calculating elapsed time.");
     TORCH_CHECK(a->timed && b->timed, "Both events must be created with argument 'enable_timing=True'.");
     return std::chrono::duration<double, std::milli>(b->at - a->at).count();
@@ -391,16 +390,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return tpu_device_count() > 0; }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex d) const override { return default_generator(d); }
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex d) const override { return default_generator(d); }
   at::Generator getNewGenerator(c10::DeviceIndex d) const override {
     if (d > 0) require_device(d);
     return new_generator(d < 0 ? current : d);
   }
-  at::Device getDeviceFromPtr(void*) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "Device memory has no addresses");
-  }
-  bool isPinnedPtr(const void* p) const override { return pinned_memory().owns(p); }
-  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory(); }
+  at::Device getDeviceFromPtr(void *) const override { TORCH_CHECK_NOT_IMPLEMENTED(false, "Device memory has no addresses"); }
+  bool isPinnedPtr(const void *p) const override { return pinned_memory().owns(p); }
+  at::Allocator *getPinnedMemoryAllocator() const override { return &pinned_memory(); }
   bool hasPrimaryContext(c10::DeviceIndex d) const override { return d >= 0 && d < tpu_device_count(); }
   void init() const override { check(bridge_initialize()); }
   c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(tpu_device_count()); }
@@ -414,7 +411,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex d) const override {
     return d < 0 ? static_cast<c10::DeviceIndex>(current) : exchangeDevice(d);
   }
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
+  void resizePrivateUse1Bytes(const c10::Storage &storage, size_t size) const override {
     resize_storage(storage.unsafeGetStorageImpl(), static_cast<int64_t>(size));
   }
 };
@@ -422,8 +419,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 // If a backward pass ran before this backend was loaded, the engine has no queue for our devices; it reads the number of
 // devices once.
 struct Engine : torch::autograd::Engine {
-  static void adopt(torch::autograd::Engine& engine, size_t devices) {
-    auto& queues = engine.*(&Engine::device_ready_queues_);
+  static void adopt(torch::autograd::Engine &engine, size_t devices) {
+    auto &queues = engine.*(&Engine::device_ready_queues_);
     if (!(engine.*(&Engine::thread_pool_shared_)) || queues.size() >= devices) return;
     const size_t first = queues.size();
     while (queues.size() < devices) queues.push_back(std::make_shared<torch::autograd::ReadyQueue>());
@@ -446,18 +443,18 @@ void register_device() {
 
 tpu_status bridge_register(void) {
   try {
-    static auto* aten = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+    static auto *aten = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     tpu::register_device();
     tpu::register_tensor_kernels(*aten);
     tpu::register_row_kernels(*aten);
-  } catch (const std::exception& e) {
+  } catch (const std::exception &e) {
     return tpu_error(TPU_INTERNAL, "%s", e.what());
   }
   return nullptr;
 }
 
 tpu_status bridge_initialize(void) { return tpu_initialize(); }
-tpu_lane* bridge_lane(void) { return tpu::lane(); }
+tpu_lane *bridge_lane(void) { return tpu::lane(); }
 int bridge_current_device(void) { return tpu::current; }
 tpu_status bridge_set_device(int device) {
   const int count = tpu_device_count();
@@ -467,23 +464,23 @@ tpu_status bridge_set_device(int device) {
   return nullptr;
 }
 
-void* bridge_generator_object(int device) { return THPGenerator_Wrap(tpu::default_generator(device)); }
-static tpu::GeneratorImpl* generator_of(int device) {
-  return static_cast<tpu::GeneratorImpl*>(tpu::default_generator(device).unsafeGetGeneratorImpl());
+void *bridge_generator_object(int device) { return THPGenerator_Wrap(tpu::default_generator(device)); }
+static tpu::GeneratorImpl *generator_of(int device) {
+  return static_cast<tpu::GeneratorImpl *>(tpu::default_generator(device).unsafeGetGeneratorImpl());
 }
 void bridge_generator_seed(int device, uint64_t seed) {
-  auto* g = generator_of(device);
+  auto *g = generator_of(device);
   std::lock_guard<std::mutex> lock(g->mutex_);
   g->set_current_seed(seed);
 }
 void bridge_generator_get(int device, uint64_t out[2]) {
-  auto* g = generator_of(device);
+  auto *g = generator_of(device);
   std::lock_guard<std::mutex> lock(g->mutex_);
   out[0] = g->state.seed;
   out[1] = g->state.offset;
 }
 void bridge_generator_set(int device, const uint64_t in[2]) {
-  auto* g = generator_of(device);
+  auto *g = generator_of(device);
   std::lock_guard<std::mutex> lock(g->mutex_);
   g->state = {in[0], in[1]};
 }

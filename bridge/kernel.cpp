@@ -26,30 +26,43 @@ using c10::IValue;
 using torch::jit::Stack;
 
 enum class Read : uint8_t {
-  Nothing, Tensor, Tensors, Number, Numbers, Int, Ints, Bool, Bools, Dtype, String, Code, Device, Generator
+  Nothing,
+  Tensor,
+  Tensors,
+  Number,
+  Numbers,
+  Int,
+  Ints,
+  Bool,
+  Bools,
+  Dtype,
+  String,
+  Code,
+  Device,
+  Generator
 };
 
 struct Reader {
   Read kind = Read::Nothing;
-  bool is_static = false;      // a number whose value is part of the signature
-  bool has_usual = false;      // a number for which being the schema's default is part of the signature
-  bool is_index = false;       // Tensor?[]: tensors of indices, which may live on the CPU
-  int16_t at = -1;             // place among the operator's arguments; -1: it has none
+  bool is_static = false;  // a number whose value is part of the signature
+  bool has_usual = false;  // a number for which being the schema's default is part of the signature
+  bool is_index = false;   // Tensor?[]: tensors of indices, which may live on the CPU
+  int16_t at = -1;         // place among the operator's arguments; -1: it has none
   double usual = 0;
 };
 
 // A result of the functional row.
 struct Result {
   bool is_list = false;
-  bool is_tensor = true;       // else an int, which only the backward pass of the same row sees: 0
-  int16_t into = -1;           // argument that receives it; -1: none
-  int16_t list_like = -1;      // argument with as many elements, where several results are lists
+  bool is_tensor = true;   // else an int, which only the backward pass of the same row sees: 0
+  int16_t into = -1;       // argument that receives it; -1: none
+  int16_t list_like = -1;  // argument with as many elements, where several results are lists
 };
 
 // A return value of the operator.
 struct Return {
   bool is_alias = false;
-  int16_t from = -1;           // a result, or the argument that is returned
+  int16_t from = -1;  // a result, or the argument that is returned
 };
 
 // A stack-allocated array that moves to the heap when it grows past N.
@@ -57,40 +70,40 @@ template <class T, unsigned N>
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
   ~Buffer() {
     if (data_ != fixed_) std::free(data_);
   }
-  T* grow(uint32_t n) {
+  T *grow(uint32_t n) {
     if (C10_UNLIKELY(size_ + n > capacity_)) enlarge(n);
-    T* at = data_ + size_;
+    T *at = data_ + size_;
     size_ += n;
     return at;
   }
   void shrink(uint32_t n) { size_ -= n; }
-  T* data() { return data_; }
-  const T* data() const { return data_; }
+  T *data() { return data_; }
+  const T *data() const { return data_; }
   uint32_t size() const { return size_; }
 
  private:
   void enlarge(uint32_t n) {
     uint32_t capacity = std::max(capacity_ * 2, size_ + n);
-    T* p = static_cast<T*>(std::malloc(capacity * sizeof(T)));
+    T *p = static_cast<T *>(std::malloc(capacity * sizeof(T)));
     if (!p) throw std::bad_alloc();
-    std::memcpy(static_cast<void*>(p), data_, size_ * sizeof(T));
+    std::memcpy(static_cast<void *>(p), data_, size_ * sizeof(T));
     if (data_ != fixed_) std::free(data_);
     data_ = p;
     capacity_ = capacity;
   }
-  T* data_ = fixed_;
+  T *data_ = fixed_;
   uint32_t size_ = 0, capacity_ = N;
   T fixed_[N];
 };
 
 [[noreturn]] void fail_devices(c10::Device first, c10::Device second) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", first, " and ",
-              second, "!");
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", first, " and ", second,
+              "!");
 }
 
 constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
@@ -103,19 +116,21 @@ struct Call {
   Buffer<tpu_list_number, 8> list_numbers;
   Buffer<int64_t, 48> ints;
   int device = -1;
-  bool has_other = false;        // a tensor lives elsewhere
-  bool has_masks = false;        // a boolean mask stands among indices
-  bool takes_scalars = false;    // 0-dim CPU tensors are numbers
+  bool has_other = false;      // a tensor lives elsewhere
+  bool has_masks = false;      // a boolean mask stands among indices
+  bool takes_scalars = false;  // 0-dim CPU tensors are numbers
   c10::Device first = c10::Device(kDevice), other = c10::Device(kDevice);
-  const IValue* generator = nullptr;
+  const IValue *generator = nullptr;
   std::vector<at::Tensor> kept;
 
   void see_device(c10::Device d) {
     if (d.type() == kDevice) {
       if (device < 0) {
         device = d.index();
-        if (!has_other) first = d;
-        else fail_devices(other, d);
+        if (!has_other)
+          first = d;
+        else
+          fail_devices(other, d);
       } else if (C10_UNLIKELY(device != d.index())) {
         fail_devices(first, d);
       }
@@ -127,8 +142,8 @@ struct Call {
     other = d;
   }
 
-  void add_tensor(const at::Tensor& t) {
-    const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  void add_tensor(const at::Tensor &t) {
+    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
     if (C10_UNLIKELY(!is_ours(impl))) {
       see_device(t.device());
       return;
@@ -141,10 +156,10 @@ struct Call {
     *tensors.grow(1) = view_of(impl);
   }
 
-  void read_tensor(tpu_arg* arg, const IValue& v) {
-    const at::Tensor& t = v.toTensor();
+  void read_tensor(tpu_arg *arg, const IValue &v) {
+    const at::Tensor &t = v.toTensor();
     if (!t.defined()) return;
-    const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
     if (!is_ours(impl) && impl->dim() == 0 && t.is_cpu() && (takes_scalars || impl->is_wrapped_number())) {
       read_scalar_tensor(arg, t);
       return;
@@ -154,14 +169,14 @@ struct Call {
     add_tensor(t);
   }
 
-  void read_scalar_tensor(tpu_arg* arg, const at::Tensor& t) {
-    const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  void read_scalar_tensor(tpu_arg *arg, const at::Tensor &t) {
+    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
     arg->kind = TPU_ARG_NUMBER;
     arg->flags = impl->is_wrapped_number() ? TPU_ARG_WRAPPED : TPU_ARG_ZERO_DIM;
     arg->first = numbers.size();
-    tpu_number* n = numbers.grow(1);
+    tpu_number *n = numbers.grow(1);
     const auto type = impl->dtype().toScalarType();
-    const char* p = static_cast<const char*>(impl->storage().data()) + impl->storage_offset() * impl->itemsize();
+    const char *p = static_cast<const char *>(impl->storage().data()) + impl->storage_offset() * impl->itemsize();
     if (type == c10::kDouble && !impl->key_set().has_any(kLazyBits)) {
       n->dtype = TPU_F64;
       std::memcpy(&n->f, p, sizeof n->f);
@@ -175,16 +190,16 @@ struct Call {
     arg->i = n->i;
   }
 
-  static bool is_mask(const at::Tensor& t) {
+  static bool is_mask(const at::Tensor &t) {
     return t.defined() && (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte);
   }
 
-  void read_tensors(tpu_arg* arg, const IValue& v, bool is_index) {
+  void read_tensors(tpu_arg *arg, const IValue &v, bool is_index) {
     auto list = v.toListRef();
     arg->kind = TPU_ARG_TENSORS;
     arg->n = static_cast<uint32_t>(list.size());
     arg->first = tensors.size();
-    for (const IValue& e : list) {
+    for (const IValue &e : list) {
       if (is_index && e.isTensor() && is_mask(e.toTensor())) has_masks = true;
       if (e.isNone() || !e.toTensor().defined()) {
         *tensors.grow(1) = tpu_tensor{nullptr, TPU_DTYPE_NONE, 0, nullptr, nullptr, 0};
@@ -199,7 +214,7 @@ struct Call {
     }
   }
 
-  static void put_scalar(tpu_number* n, const c10::Scalar& s) {
+  static void put_scalar(tpu_number *n, const c10::Scalar &s) {
     if (s.isFloatingPoint()) {
       n->dtype = TPU_F64;
       n->f = s.toDouble();
@@ -217,7 +232,7 @@ struct Call {
     }
   }
 
-  static void put_number(tpu_number* n, const IValue& v) {
+  static void put_number(tpu_number *n, const IValue &v) {
     if (v.isDouble()) {
       n->dtype = TPU_F64;
       n->f = v.toDouble();
@@ -232,10 +247,10 @@ struct Call {
     }
   }
 
-  void read_number(tpu_arg* arg, const Reader& r, const IValue& v) {
+  void read_number(tpu_arg *arg, const Reader &r, const IValue &v) {
     arg->kind = TPU_ARG_NUMBER;
     arg->first = numbers.size();
-    tpu_number* n = numbers.grow(1);
+    tpu_number *n = numbers.grow(1);
     put_number(n, v);
     arg->dtype = static_cast<uint8_t>(n->dtype);
     if (r.is_static) {
@@ -246,24 +261,24 @@ struct Call {
       arg->flags |= TPU_ARG_IS_DEFAULT;
   }
 
-  void read_numbers(tpu_arg* arg, const Reader& r, const IValue& v) {
+  void read_numbers(tpu_arg *arg, const Reader &r, const IValue &v) {
     auto list = v.toListRef();
     arg->kind = TPU_ARG_NUMBERS;
     arg->n = static_cast<uint32_t>(list.size());
     arg->first = numbers.size();
     if (r.is_static) arg->flags |= TPU_ARG_STATIC;
     arg->i = list_numbers.size();
-    for (const IValue& e : list) {
-      tpu_number* n = numbers.grow(1);
+    for (const IValue &e : list) {
+      tpu_number *n = numbers.grow(1);
       put_number(n, e);
-      tpu_list_number* known = list_numbers.grow(1);
+      tpu_list_number *known = list_numbers.grow(1);
       known->dtype = static_cast<uint8_t>(n->dtype);
       known->i = n->i;
     }
     if (!arg->n) return;
     arg->dtype = list_numbers.data()[arg->i].dtype;
     // Optimizers pass one number for every parameter: it travels once.
-    const tpu_number* all = numbers.data() + arg->first;
+    const tpu_number *all = numbers.data() + arg->first;
     uint32_t same = 1;
     while (same < arg->n && all[same].dtype == all[0].dtype && all[same].dtype != TPU_C128 && all[same].i == all[0].i) same++;
     if (arg->n > 1 && same == arg->n && !r.is_static) {
@@ -272,23 +287,23 @@ struct Call {
     }
   }
 
-  void read_ints(tpu_arg* arg, const IValue& v, tpu_arg_kind kind) {
+  void read_ints(tpu_arg *arg, const IValue &v, tpu_arg_kind kind) {
     auto list = v.isList() ? v.toListRef() : c10::ArrayRef<IValue>(v);
     arg->kind = static_cast<uint8_t>(kind);
     arg->n = static_cast<uint32_t>(list.size());
     arg->first = ints.size();
-    int64_t* p = ints.grow(arg->n);
-    for (const IValue& e : list) *p++ = read_int(e);
+    int64_t *p = ints.grow(arg->n);
+    for (const IValue &e : list) *p++ = read_int(e);
   }
 
-  static int64_t read_int(const IValue& v) {
+  static int64_t read_int(const IValue &v) {
     if (v.isInt()) return v.toInt();
     if (v.isBool()) return v.toBool();
     return v.toSymInt().guard_int(__FILE__, __LINE__);
   }
 
-  void read(const Reader& r, const IValue& v) {
-    tpu_arg* arg = args.grow(1);
+  void read(const Reader &r, const IValue &v) {
+    tpu_arg *arg = args.grow(1);
     *arg = tpu_arg{};
     if (v.isNone()) return;
     switch (r.kind) {
@@ -359,25 +374,27 @@ void apply_precision() {
 
 class Kernel final : public c10::OperatorKernel {
  public:
-  const tpu_row* row = nullptr;
+  const tpu_row *row = nullptr;
   int n_stack = 0;
   bool takes_scalars = false;
-  bool resizes = false;             // out=: takes the results' sizes
-  bool simple = false;              // one tensor returned, nothing written
-  bool contracts = false;           // may contain products whose precision can be chosen
-  int16_t only_if = -1;             // results are stored only if this argument is true
-  int16_t device_of = -1;           // argument that tells the device where no operand does
+  bool resizes = false;    // out=: takes the results' sizes
+  bool simple = false;     // one tensor returned, nothing written
+  bool contracts = false;  // may contain products whose precision can be chosen
+  int16_t only_if = -1;    // results are stored only if this argument is true
+  int16_t device_of = -1;  // argument that tells the device where no operand does
   std::vector<Reader> readers;
   std::vector<Result> results;
   std::vector<Return> returns;
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-    IValue* frame = stack->data() + (stack->size() - static_cast<size_t>(n_stack));
+  void operator()(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *stack) {
+    IValue *frame = stack->data() + (stack->size() - static_cast<size_t>(n_stack));
     Call c;
     c.takes_scalars = takes_scalars;
-    for (const Reader& r : readers) {
-      if (C10_LIKELY(r.at >= 0)) c.read(r, frame[r.at]);
-      else read_absent(c, r, frame);
+    for (const Reader &r : readers) {
+      if (C10_LIKELY(r.at >= 0))
+        c.read(r, frame[r.at]);
+      else
+        read_absent(c, r, frame);
     }
     c.settle();
     if (C10_UNLIKELY(c.device < 0)) find_device(c, frame);
@@ -398,7 +415,7 @@ class Kernel final : public c10::OperatorKernel {
 
     if (contracts) apply_precision();
 
-    const tpu_signature* signature;
+    const tpu_signature *signature;
     if (tpu_status status = tpu_signature_get(&call, &signature); C10_UNLIKELY(status != nullptr)) {
       if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) raise(status);
       tpu_status_release(status);
@@ -408,7 +425,7 @@ class Kernel final : public c10::OperatorKernel {
       return;
     }
     if (C10_LIKELY(simple)) {
-      tpu_storage* out = nullptr;
+      tpu_storage *out = nullptr;
       check(tpu_record(lane(), &call, signature, nullptr, &out));
       IValue result(take(out, tpu_signature_output(signature, 0)));
       if (random) random.unlock();
@@ -420,31 +437,31 @@ class Kernel final : public c10::OperatorKernel {
   }
 
  private:
-  static at::Tensor take(tpu_storage* storage, const tpu_result* r) {
+  static at::Tensor take(tpu_storage *storage, const tpu_result *r) {
     if (!storage) return at::Tensor();
     return wrap(storage, r->dtype, {r->sizes, static_cast<size_t>(r->rank)}, {r->strides, static_cast<size_t>(r->rank)});
   }
 
   // A factory's dtype comes from `out`; everything else that an overload leaves out is at its default.
-  void read_absent(Call& c, const Reader& r, const IValue* frame) const {
-    tpu_arg* arg = c.args.grow(1);
+  void read_absent(Call &c, const Reader &r, const IValue *frame) const {
+    tpu_arg *arg = c.args.grow(1);
     *arg = tpu_arg{};
     if (r.kind != Read::Dtype || device_of < 0) return;
     arg->kind = TPU_ARG_DTYPE;
     arg->dtype = static_cast<uint8_t>(dtype_of(frame[device_of].toTensor().scalar_type()));
   }
 
-  void find_device(Call& c, const IValue* frame) const {
+  void find_device(Call &c, const IValue *frame) const {
     if (device_of >= 0 && frame[device_of].isTensor()) c.see_device(frame[device_of].toTensor().device());
     if (c.has_other) fail_devices(c.other, c10::Device(kDevice, static_cast<c10::DeviceIndex>(current_device())));
     if (c.device < 0) c.device = current_device();
   }
 
-  static std::unique_lock<std::mutex> lock_generator(const Call& c, tpu_call* call) {
-    const at::Generator& g = c.generator ? c.generator->toGenerator() : default_generator(c.device);
+  static std::unique_lock<std::mutex> lock_generator(const Call &c, tpu_call *call) {
+    const at::Generator &g = c.generator ? c.generator->toGenerator() : default_generator(c.device);
     TORCH_CHECK(g.device().type() == kDevice, "Expected a '", c10::DeviceTypeName(kDevice, true),
                 "' device type for generator but found '", g.device().type(), "'");
-    auto* impl = static_cast<GeneratorImpl*>(g.unsafeGetGeneratorImpl());
+    auto *impl = static_cast<GeneratorImpl *>(g.unsafeGetGeneratorImpl());
     std::unique_lock<std::mutex> lock(impl->mutex_);
     call->generator = &impl->state;
     return lock;
@@ -452,22 +469,22 @@ class Kernel final : public c10::OperatorKernel {
 
   // Replaces boolean masks among indices by the places where they are true: the shape of the result depends on how many
   // there are, so the host must know.
-  void expand_masks(IValue* frame) const {
-    const at::Tensor& self = frame[0].toTensor();
-    for (const Reader& r : readers) {
+  void expand_masks(IValue *frame) const {
+    const at::Tensor &self = frame[0].toTensor();
+    for (const Reader &r : readers) {
       if (!r.is_index) continue;
       c10::List<std::optional<at::Tensor>> expanded;
-      for (const IValue& e : frame[r.at].toListRef()) {
+      for (const IValue &e : frame[r.at].toListRef()) {
         if (!e.isTensor() || !Call::is_mask(e.toTensor())) {
           expanded.push_back(e.toOptional<at::Tensor>());
           continue;
         }
-        const at::Tensor& mask = e.toTensor();
+        const at::Tensor &mask = e.toTensor();
         const auto dim = static_cast<int64_t>(expanded.size());
         for (int64_t j = 0; j < mask.dim(); j++)
-          TORCH_CHECK_INDEX(dim + j < self.dim() && mask.size(j) == self.size(dim + j), "The shape of the mask ",
-                            mask.sizes(), " at index ", j, " does not match the shape of the indexed tensor ", self.sizes(),
-                            " at index ", dim + j);
+          TORCH_CHECK_INDEX(dim + j < self.dim() && mask.size(j) == self.size(dim + j), "The shape of the mask ", mask.sizes(),
+                            " at index ", j, " does not match the shape of the indexed tensor ", self.sizes(), " at index ",
+                            dim + j);
         const at::Tensor places = mask.nonzero();
         for (int64_t j = 0; j < mask.dim(); j++) expanded.push_back(places.select(1, j));
       }
@@ -475,74 +492,69 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  static bool is_input(const Call& c, const at::Tensor& t) {
-    tpu_storage* ours = storage_of(t.unsafeGetTensorImpl());
-    const tpu_tensor* tensors = c.tensors.data();
-    return std::any_of(tensors, tensors + c.tensors.size(), [ours](const tpu_tensor& i) { return i.storage == ours; });
+  bool is_argument(const at::Tensor &t, const IValue *frame) const {
+    const auto is_t = [&t](const IValue &v) { return v.isTensor() && v.toTensor().is_same(t); };
+    for (const Reader &r : readers) {
+      if (r.at < 0) continue;
+      const IValue &v = frame[r.at];
+      if (r.kind == Read::Tensor && is_t(v)) return true;
+      if (r.kind == Read::Tensors && v.isList() && std::any_of(v.toListRef().begin(), v.toListRef().end(), is_t)) return true;
+    }
+    return false;
   }
 
   // What an in-place or out= form promises, in the order of TensorIterator's checks.
-  void check_destination(Call& c, const at::Tensor& t, const tpu_result* r, const IValue* frame) const {
+  void check_destination(const Call &c, const at::Tensor &t, const tpu_result *r, const IValue *frame) const {
     if (!is_ours(t.unsafeGetTensorImpl()) || t.device().index() != c.device)
       fail_devices(c10::Device(kDevice, static_cast<c10::DeviceIndex>(c.device)), t.device());
     at::assert_no_internal_overlap(t);
-    const bool reads = is_input(c, t);
-    bool same = false;
-    if (reads) {
-      for (const Reader& reader : readers) {
-        if (reader.at < 0) continue;
-        const IValue& v = frame[reader.at];
-        if (reader.kind == Read::Tensor && v.isTensor() && v.toTensor().defined()) {
-          same = same || v.toTensor().is_same(t);
-          if (is_ours(v.toTensor().unsafeGetTensorImpl())) at::assert_no_partial_overlap(t, v.toTensor());
-        } else if (reader.kind == Read::Tensors && v.isList()) {
-          for (const IValue& e : v.toListRef()) same = same || (e.isTensor() && e.toTensor().is_same(t));
-        }
-      }
+    for (const Reader &reader : readers) {
+      if (reader.kind != Read::Tensor || reader.at < 0 || !frame[reader.at].isTensor()) continue;
+      const at::Tensor &input = frame[reader.at].toTensor();
+      if (input.defined() && !input.is_same(t) && input.is_alias_of(t)) at::assert_no_partial_overlap(t, input);
     }
     const c10::IntArrayRef sizes(r->sizes, static_cast<size_t>(r->rank));
-    if (t.sizes() != sizes) {
-      TORCH_CHECK(resizes && !same, "output with shape ", t.sizes(), " doesn't match the broadcast shape ", sizes);
-    }
+    const bool resize = t.sizes() != sizes;
+    if (C10_UNLIKELY(resize && (!resizes || is_argument(t, frame))))
+      TORCH_CHECK(false, "output with shape ", t.sizes(), " doesn't match the broadcast shape ", sizes);
     if (C10_UNLIKELY(!tpu_dtype_can_cast(r->dtype, dtype_of(t.scalar_type()))))
-      TORCH_CHECK(false, "result type ", scalar_type_of(r->dtype), " can't be cast to the desired output type ",
-                  t.scalar_type());
-    if (t.sizes() != sizes && at::native::resize_output(t, sizes))
+      TORCH_CHECK(false, "result type ", scalar_type_of(r->dtype), " can't be cast to the desired output type ", t.scalar_type());
+    if (resize && at::native::resize_output(t, sizes))
       t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, {r->strides, static_cast<size_t>(r->rank)});
   }
 
   // Number of elements of result j, of `n` signature outputs.
-  int list_length(const Result& result, int n, const IValue* frame) const {
+  int list_length(const Result &result, int n, const IValue *frame) const {
     if (result.into >= 0) return static_cast<int>(frame[result.into].toListRef().size());
     if (result.list_like >= 0) return static_cast<int>(frame[result.list_like].toListRef().size());
     return n - static_cast<int>(results.size()) + 1;
   }
 
-  void record_general(Call& c, tpu_call* call, const tpu_signature* signature, IValue* frame, Stack* stack,
-                      std::unique_lock<std::mutex>& random) const {
+  void record_general(const Call &c, tpu_call *call, const tpu_signature *signature, IValue *frame, Stack *stack,
+                      std::unique_lock<std::mutex> &random) const {
     const int n = tpu_signature_outputs(signature);
     Buffer<tpu_tensor, 8> into;
-    Buffer<tpu_storage*, 8> out;
+    Buffer<tpu_storage *, 8> out;
     std::fill_n(into.grow(static_cast<uint32_t>(n)), n, tpu_tensor{});
     std::fill_n(out.grow(static_cast<uint32_t>(n)), n, nullptr);
     const bool stores = only_if < 0 || frame[only_if].toBool();
     bool any = false;
     int at = 0;
-    for (const Result& result : results) {
+    for (const Result &result : results) {
       const int length = result.is_list ? list_length(result, n, frame) : 1;
       if (result.into >= 0 && stores && !frame[result.into].isNone()) {
-        const IValue& v = frame[result.into];
+        const IValue &v = frame[result.into];
         for (int k = 0; k < length; k++) {
           TORCH_INTERNAL_ASSERT(at + k < n, row->aten, ": fewer results than the schema has");
-          const at::Tensor& t = result.is_list ? v.toListRef()[static_cast<size_t>(k)].toTensor() : v.toTensor();
-          const tpu_result* r = tpu_signature_output(signature, at + k);
+          const at::Tensor &t = result.is_list ? v.toListRef()[static_cast<size_t>(k)].toTensor() : v.toTensor();
+          const tpu_result *r = tpu_signature_output(signature, at + k);
           if (!t.defined() || r->undefined) continue;
           check_destination(c, t, r, frame);
           any = true;
         }
         // Resizing one destination may reshape another that is the same tensor, so views are taken in a second pass.
         for (int k = 0; k < length; k++) {
-          const at::Tensor& t = result.is_list ? v.toListRef()[static_cast<size_t>(k)].toTensor() : v.toTensor();
+          const at::Tensor &t = result.is_list ? v.toListRef()[static_cast<size_t>(k)].toTensor() : v.toTensor();
           if (t.defined() && !tpu_signature_output(signature, at + k)->undefined) into.data()[at + k] = view_of(t);
         }
       }
@@ -552,7 +564,7 @@ class Kernel final : public c10::OperatorKernel {
     if (random) random.unlock();
 
     c10::SmallVector<IValue, 4> values;
-    for (const Return& ret : returns) {
+    for (const Return &ret : returns) {
       if (ret.is_alias) {
         values.push_back(frame[ret.from]);
         continue;
@@ -560,7 +572,7 @@ class Kernel final : public c10::OperatorKernel {
       int first = 0;
       for (int j = 0; j < ret.from; j++)
         first += results[static_cast<size_t>(j)].is_list ? list_length(results[static_cast<size_t>(j)], n, frame) : 1;
-      const Result& result = results[static_cast<size_t>(ret.from)];
+      const Result &result = results[static_cast<size_t>(ret.from)];
       if (!result.is_tensor) {
         values.emplace_back(int64_t{0});
         continue;
@@ -578,13 +590,13 @@ class Kernel final : public c10::OperatorKernel {
     }
     for (int k = 0; k < n; k++) tpu_storage_release(out.data()[k]);
     torch::jit::drop(*stack, static_cast<size_t>(n_stack));
-    for (IValue& v : values) stack->push_back(std::move(v));
+    for (IValue &v : values) stack->push_back(std::move(v));
   }
 };
 
 // --- from schemas to kernels
 
-Read read_of(c10::TypePtr type, bool* out_optional_elements) {
+Read read_of(c10::TypePtr type, bool *out_optional_elements) {
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   switch (type->kind()) {
     case c10::TypeKind::TensorType: return Read::Tensor;
@@ -618,35 +630,35 @@ Read read_of(c10::TypePtr type, bool* out_optional_elements) {
   }
 }
 
-bool is_tensor_list(const c10::TypePtr& type) {
+bool is_tensor_list(const c10::TypePtr &type) {
   bool ignored = false;
   return read_of(type, &ignored) == Read::Tensors;
 }
 
 // Tensor and Tensor? correspond.
-bool same_type(const c10::TypePtr& a, const c10::TypePtr& b) {
+bool same_type(const c10::TypePtr &a, const c10::TypePtr &b) {
   bool ignored = false;
   return *a == *b || (read_of(a, &ignored) == Read::Tensor && read_of(b, &ignored) == Read::Tensor);
 }
 
-bool is_written(const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); }
+bool is_written(const c10::Argument &a) { return a.alias_info() && a.alias_info()->isWrite(); }
 
 // Operators whose tensors PyTorch lets be 0-dim CPU tensors although no TensorIterator sees them.
-bool mixes_scalars(const tpu_row* row) {
+bool mixes_scalars(const tpu_row *row) {
   if (row->strides == TPU_STRIDES_ELEMENTWISE || row->strides == TPU_STRIDES_ELEMENTWISE_SCALAR) return true;
   static const std::unordered_set<std::string_view> names = {
-      "index_put", "_index_put_impl", "masked_fill.Tensor", "fill.Tensor", "_foreach_add.Tensor", "_foreach_mul.Tensor",
-      "_foreach_div.Tensor", "index_fill.int_Tensor", "copy", "_unsafe_index_put"};
+      "index_put",           "_index_put_impl",     "masked_fill.Tensor",    "fill.Tensor", "_foreach_add.Tensor",
+      "_foreach_mul.Tensor", "_foreach_div.Tensor", "index_fill.int_Tensor", "copy",        "_unsafe_index_put"};
   return names.count(row->aten) != 0;
 }
 
 struct RowInfo {
-  const tpu_row* row;
+  const tpu_row *row;
   c10::OperatorHandle op;
 };
 
-std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
-  const c10::FunctionSchema& schema = info.op.schema();
+std::unique_ptr<Kernel> functional_kernel(const RowInfo &info) {
+  const c10::FunctionSchema &schema = info.op.schema();
   auto k = std::make_unique<Kernel>();
   k->row = info.row;
   k->n_stack = static_cast<int>(schema.arguments().size());
@@ -654,12 +666,14 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
   k->contracts = info.row->strides != TPU_STRIDES_ELEMENTWISE && info.row->strides != TPU_STRIDES_ELEMENTWISE_SCALAR;
   std::vector<int16_t> lists;
   for (size_t i = 0; i < schema.arguments().size(); i++) {
-    const c10::Argument& a = schema.arguments()[i];
+    const c10::Argument &a = schema.arguments()[i];
     Reader r;
     r.at = static_cast<int16_t>(i);
     r.kind = read_of(a.real_type(), &r.is_index);
-    if (r.kind == Read::Tensors) lists.push_back(r.at);
-    else r.is_index = false;
+    if (r.kind == Read::Tensors)
+      lists.push_back(r.at);
+    else
+      r.is_index = false;
     if (i < 32) {
       r.is_static = (info.row->statics >> i & 1) != 0;
       if ((info.row->defaults >> i & 1) != 0 && a.default_value() && !a.default_value()->isNone()) {
@@ -670,7 +684,7 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
     k->readers.push_back(r);
   }
   size_t n_lists = 0;
-  for (const c10::Argument& a : schema.returns()) {
+  for (const c10::Argument &a : schema.returns()) {
     Result result;
     bool ignored = false;
     const Read kind = read_of(a.real_type(), &ignored);
@@ -684,26 +698,28 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo& info) {
     k->results.push_back(result);
   }
   if (n_lists == 1)  // its length follows from the number of outputs
-    for (Result& result : k->results) result.list_like = -1;
+    for (Result &result : k->results) result.list_like = -1;
   k->simple = n_lists == 0 && k->results.size() == 1 && k->results[0].is_tensor;
   return k;
 }
 
-bool is_factory_option(const std::string& name) {
+bool is_factory_option(const std::string &name) {
   return name == "dtype" || name == "layout" || name == "device" || name == "pin_memory" || name == "memory_format";
 }
 
 // The kernel of an overload that writes arguments, computed by a functional row; null if they do not correspond. Functional
 // results stand in this order: what `out=` arguments receive or the overload returns anew, then the other written arguments.
-std::unique_ptr<Kernel> derived_kernel(const RowInfo& info, const c10::FunctionSchema& schema,
-                                       const std::vector<int>& also_written = {}) {
-  const auto& args = schema.arguments();
-  const auto& pure = info.op.schema().arguments();
+std::unique_ptr<Kernel> derived_kernel(const RowInfo &info, const c10::FunctionSchema &schema,
+                                       const std::vector<int> &also_written = {}) {
+  const auto &args = schema.arguments();
+  const auto &pure = info.op.schema().arguments();
   std::vector<int16_t> outs, mutated, inputs;
   for (size_t i = 0; i < args.size(); i++) {
     const bool listed = std::find(also_written.begin(), also_written.end(), static_cast<int>(i)) != also_written.end();
-    if (is_written(args[i]) && args[i].kwarg_only()) outs.push_back(static_cast<int16_t>(i));
-    else inputs.push_back(static_cast<int16_t>(i));
+    if (is_written(args[i]) && args[i].kwarg_only())
+      outs.push_back(static_cast<int16_t>(i));
+    else
+      inputs.push_back(static_cast<int16_t>(i));
     if (listed || (is_written(args[i]) && !args[i].kwarg_only())) mutated.push_back(static_cast<int16_t>(i));
   }
   if (outs.empty() && mutated.empty()) return nullptr;
@@ -723,7 +739,7 @@ std::unique_ptr<Kernel> derived_kernel(const RowInfo& info, const c10::FunctionS
 
   std::vector<int16_t> fresh;
   k->returns.clear();
-  for (const c10::Argument& r : schema.returns()) {
+  for (const c10::Argument &r : schema.returns()) {
     if (!r.alias_info()) {
       k->returns.push_back({false, static_cast<int16_t>(fresh.size())});
       fresh.push_back(-1);
@@ -754,21 +770,21 @@ std::unique_ptr<Kernel> derived_kernel(const RowInfo& info, const c10::FunctionS
 std::atomic<bridge_fallback> fallback_policy{BRIDGE_FALLBACK_WARN};
 std::atomic<bridge_decompose_fn> decompose{nullptr};
 std::mutex fallback_lock;
-std::map<std::string, uint64_t>& fallback_calls() {
-  static auto* calls = new std::map<std::string, uint64_t>();
+std::map<std::string, uint64_t> &fallback_calls() {
+  static auto *calls = new std::map<std::string, uint64_t>();
   return *calls;
 }
-std::map<std::string, std::string>& kernel_names() {
-  static auto* names = new std::map<std::string, std::string>();
+std::map<std::string, std::string> &kernel_names() {
+  static auto *names = new std::map<std::string, std::string>();
   return *names;
 }
 
 // The CPU refuses a generator of ours; one with the same seed, advanced with it, takes its place.
-void replace_generator(Stack* stack, size_t n) {
+void replace_generator(Stack *stack, size_t n) {
   for (size_t i = stack->size() - n; i < stack->size(); i++) {
-    IValue& v = (*stack)[i];
+    IValue &v = (*stack)[i];
     if (!v.isGenerator() || v.toGenerator().device().type() != kDevice) continue;
-    auto* impl = static_cast<GeneratorImpl*>(v.toGenerator().unsafeGetGeneratorImpl());
+    auto *impl = static_cast<GeneratorImpl *>(v.toGenerator().unsafeGetGeneratorImpl());
     std::lock_guard<std::mutex> lock(impl->mutex_);
     v = at::make_generator<at::CPUGeneratorImpl>(impl->state.seed + impl->state.offset);
     impl->state.offset += 4;
@@ -776,44 +792,48 @@ void replace_generator(Stack* stack, size_t n) {
 }
 
 // The functional overload whose kernel can serve an out= overload that has none.
-std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle &op) {
+  const c10::FunctionSchema &schema = op.schema();
   std::vector<c10::TypePtr> inputs;
   size_t outs = 0;
-  for (const c10::Argument& a : schema.arguments()) {
-    if (!is_written(a)) inputs.push_back(a.real_type());
-    else if (!a.kwarg_only()) return std::nullopt;
-    else outs++;
+  for (const c10::Argument &a : schema.arguments()) {
+    if (!is_written(a))
+      inputs.push_back(a.real_type());
+    else if (!a.kwarg_only())
+      return std::nullopt;
+    else
+      outs++;
   }
   if (outs == 0 || outs != schema.returns().size()) return std::nullopt;
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+  auto &dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
     if (name.name != op.operator_name().name) continue;
     auto other = dispatcher.findSchema(name);
     if (!other || other->schema().arguments().size() != inputs.size() || other->schema().returns().size() != outs) continue;
-    if (!other->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
-        !other->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd))
-      continue;
+    // A composite kernel may be made of the out= overload itself.
+    if (!other->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
     bool same = true;
     for (size_t i = 0; i < inputs.size(); i++) {
-      const c10::Argument& a = other->schema().arguments()[i];
+      const c10::Argument &a = other->schema().arguments()[i];
       same = same && !is_written(a) && same_type(a.real_type(), inputs[i]);
     }
-    for (const c10::Argument& r : other->schema().returns()) same = same && !is_tensor_list(r.real_type());
+    for (const c10::Argument &r : other->schema().returns()) same = same && !is_tensor_list(r.real_type());
     if (same) return other;
   }
   return std::nullopt;
 }
 
-void call_functional(const c10::OperatorHandle& functional, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                     Stack* stack) {
-  const auto& args = op.schema().arguments();
-  IValue* frame = stack->data() + (stack->size() - args.size());
+void call_functional(const c10::OperatorHandle &functional, const c10::OperatorHandle &op, c10::DispatchKeySet keys,
+                     Stack *stack) {
+  const auto &args = op.schema().arguments();
+  IValue *frame = stack->data() + (stack->size() - args.size());
   Stack inner;
   std::vector<at::Tensor> outs;
   for (size_t i = 0; i < args.size(); i++) {
-    if (is_written(args[i])) outs.push_back(frame[i].toTensor());
-    else inner.push_back(frame[i]);
+    if (is_written(args[i]))
+      outs.push_back(frame[i].toTensor());
+    else
+      inner.push_back(frame[i]);
   }
   functional.redispatchBoxed(keys, &inner);
   for (size_t k = 0; k < outs.size(); k++) {
@@ -824,11 +844,15 @@ void call_functional(const c10::OperatorHandle& functional, const c10::OperatorH
     copy_tensor(outs[k], result, false);
   }
   torch::jit::drop(*stack, args.size());
-  for (at::Tensor& out : outs) stack->emplace_back(std::move(out));
+  for (at::Tensor &out : outs) stack->emplace_back(std::move(out));
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const c10::OperatorName& op_name = op.operator_name();
+void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *stack) {
+  if (auto functional = functional_of(op)) {
+    call_functional(*functional, op, keys, stack);
+    return;
+  }
+  const c10::OperatorName &op_name = op.operator_name();
   const std::string name = c10::toString(op_name);
   bool first;
   {
@@ -846,10 +870,6 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
       return;
     }
   }
-  if (auto functional = functional_of(op)) {
-    call_functional(*functional, op, keys, stack);
-    return;
-  }
   const bridge_fallback policy = fallback_policy.load();
   TORCH_CHECK_NOT_IMPLEMENTED(policy != BRIDGE_FALLBACK_ERROR, "The operator '", name, "' is not implemented for the ",
                               c10::DeviceTypeName(kDevice, true),
@@ -866,22 +886,22 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   at::native::cpu_fallback(op, stack);
 }
 
-std::string base_of(const std::string& aten) { return aten.substr(0, aten.find('.')); }
+std::string base_of(const std::string &aten) { return aten.substr(0, aten.find('.')); }
 
-void add(torch::Library& aten, const std::string& name, std::unique_ptr<Kernel> kernel) {
+void add(torch::Library &aten, const std::string &name, std::unique_ptr<Kernel> kernel) {
   kernel_names()[name] = kernel->row->aten;
   aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
 }  // namespace
 
-void register_row_kernels(torch::Library& aten) {
+void register_row_kernels(torch::Library &aten) {
   // Written by hand, or served by PyTorch's own composite kernel, which ends at those.
   static const std::unordered_set<std::string> by_hand = {
       "_to_copy", "copy_", "resize_", "set_", "resize_as_", "as_strided_", "detach_", "equal", "_copy_from_and_resize"};
-  auto& dispatcher = c10::Dispatcher::singleton();
+  auto &dispatcher = c10::Dispatcher::singleton();
   int n_rows;
-  const tpu_row* rows = tpu_op_rows(&n_rows);
+  const tpu_row *rows = tpu_op_rows(&n_rows);
   std::unordered_map<std::string, std::vector<RowInfo>> by_base;
   for (int i = 0; i < n_rows; i++) {
     const std::string name = rows[i].aten, base = base_of(name);
@@ -892,24 +912,25 @@ void register_row_kernels(torch::Library& aten) {
     by_base[base].push_back(info);
     if (name != "native_batch_norm") add(aten, name, functional_kernel(info));
   }
-  for (const c10::OperatorName& op_name : dispatcher.getAllOpNames()) {
+  for (const c10::OperatorName &op_name : dispatcher.getAllOpNames()) {
     if (op_name.name.compare(0, 6, "aten::") != 0) continue;
     std::string base = op_name.name.substr(6);
     if (by_hand.count(base)) continue;
-    std::string stem = base.back() == '_' && base.size() > 1 && base[base.size() - 2] != '_' ? base.substr(0, base.size() - 1) : base;
-    const std::vector<RowInfo>* candidates[2] = {};
+    std::string stem =
+        base.back() == '_' && base.size() > 1 && base[base.size() - 2] != '_' ? base.substr(0, base.size() - 1) : base;
+    const std::vector<RowInfo> *candidates[2] = {};
     if (auto it = by_base.find(stem); it != by_base.end()) candidates[0] = &it->second;
     if (auto it = by_base.find(stem + "_functional"); it != by_base.end()) candidates[1] = &it->second;
     if (!candidates[0] && !candidates[1]) continue;
     auto op = dispatcher.findSchema(op_name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
-    const c10::FunctionSchema& schema = op->schema();
+    const c10::FunctionSchema &schema = op->schema();
     if (std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written)) continue;
     const std::string name = op_name.overload_name.empty() ? base : base + "." + op_name.overload_name;
     std::unique_ptr<Kernel> kernel;
-    for (const auto* list : candidates) {
+    for (const auto *list : candidates) {
       if (!list) continue;
-      for (const RowInfo& info : *list)
+      for (const RowInfo &info : *list)
         if (!kernel) kernel = derived_kernel(info, schema);
     }
     if (!kernel) continue;
@@ -937,10 +958,10 @@ void bridge_precision_set(int precision) { tpu::own_precision = precision; }
 void bridge_fallback_set(bridge_fallback policy) { tpu::fallback_policy.store(policy); }
 bridge_fallback bridge_fallback_get(void) { return tpu::fallback_policy.load(); }
 void bridge_decompose_set(bridge_decompose_fn find) { tpu::decompose.store(find); }
-void bridge_fallback_each(void (*see)(void*, const char*, uint64_t), void* context) {
+void bridge_fallback_each(void (*see)(void *, const char *, uint64_t), void *context) {
   std::lock_guard<std::mutex> lock(tpu::fallback_lock);
-  for (const auto& [name, calls] : tpu::fallback_calls()) see(context, name.c_str(), calls);
+  for (const auto &[name, calls] : tpu::fallback_calls()) see(context, name.c_str(), calls);
 }
-void bridge_kernel_each(void (*see)(void*, const char*, const char*), void* context) {
-  for (const auto& [name, row] : tpu::kernel_names()) see(context, name.c_str(), row.c_str());
+void bridge_kernel_each(void (*see)(void *, const char *, const char *), void *context) {
+  for (const auto &[name, row] : tpu::kernel_names()) see(context, name.c_str(), row.c_str());
 }

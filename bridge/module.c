@@ -17,8 +17,10 @@ static PyObject *fail(tpu_status status) {
       PyObject *torch = PyImport_ImportModule("torch");
       held = torch ? PyObject_GetAttrString(torch, "OutOfMemoryError") : NULL;
       Py_XDECREF(torch);
-      if (held) type = held;
-      else PyErr_Clear();
+      if (held)
+        type = held;
+      else
+        PyErr_Clear();
       break;
     }
     default: break;
@@ -34,8 +36,8 @@ static PyObject *done(tpu_status status) {
   Py_RETURN_NONE;
 }
 
-#define WITHOUT_GIL(status, call) \
-  tpu_status status;              \
+#define WITHOUT_GIL(status, call)         \
+  tpu_status status;                      \
   Py_BEGIN_ALLOW_THREADS status = (call); \
   Py_END_ALLOW_THREADS
 
@@ -102,8 +104,10 @@ static PyObject *client_info(PyObject *self, PyObject *none) {
   PyObject *kinds = PyTuple_New(n);
   for (int i = 0; kinds && i < n; i++) {
     PyObject *kind = PyUnicode_FromString(tpu_client_device_kind(client, i));
-    if (!kind) Py_CLEAR(kinds);
-    else PyTuple_SET_ITEM(kinds, i, kind);
+    if (!kind)
+      Py_CLEAR(kinds);
+    else
+      PyTuple_SET_ITEM(kinds, i, kind);
   }
   if (!kinds) return NULL;
   return Py_BuildValue("{s:s,s:s,s:s,s:i,s:N}", "platform", tpu_client_platform_name(client), "platform_version",
@@ -221,10 +225,9 @@ static PyObject *stats(PyObject *self, PyObject *none) {
   tpu_stats s;
   tpu_stats_get(&s);
 #define COUNT(name) #name, (unsigned long long)s.name
-  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures),
-                       COUNT(segments), COUNT(executes), COUNT(cache_requests), COUNT(cache_hits), COUNT(compiles),
-                       COUNT(disk_hits), COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated), "compile_s",
-                       s.compile_s);
+  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures), COUNT(segments),
+                       COUNT(executes), COUNT(cache_requests), COUNT(cache_hits), COUNT(compiles), COUNT(disk_hits),
+                       COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated), "compile_s", s.compile_s);
 #undef COUNT
 }
 
@@ -399,8 +402,8 @@ static PyMethodDef methods[] = {
 
 PyMODINIT_FUNC PyInit__C(void);
 PyMODINIT_FUNC PyInit__C(void) {
-  static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "torch_tpu._C", "The native part of torch_tpu.", -1,
-                                          methods, NULL, NULL, NULL, NULL};
+  static struct PyModuleDef definition = {
+      PyModuleDef_HEAD_INIT, "torch_tpu._C", "The native part of torch_tpu.", -1, methods, NULL, NULL, NULL, NULL};
   PyObject *module = PyModule_Create(&definition);
   if (module && PyModule_AddStringConstant(module, "torch_version", TPU_TORCH_VERSION) < 0) Py_CLEAR(module);
   return module;

@@ -1,4 +1,4 @@
-"""The bridge on a CPU plugin: every test computes on the device and on the CPU and compares values, dtypes and strides."""
+"""The bridge on a CPU plugin: tests compute on the device and on the CPU and compare values, dtypes and strides."""
 
 import copy
 import io
@@ -37,7 +37,7 @@ def same(function, rtol=1e-4, atol=1e-5):
 def compare(a, b, rtol, atol):
     if isinstance(b, (list, tuple)):
         assert len(a) == len(b)
-        for x, y in zip(a, b):
+        for x, y in zip(a, b, strict=True):
             compare(x, y, rtol, atol)
     elif isinstance(b, torch.Tensor):
         assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
@@ -357,7 +357,9 @@ def test_random_state():
     g = torch.Generator(device="tpu").manual_seed(3)
     assert torch.equal(torch.rand(5, device="tpu", generator=g).cpu(), a.cpu())
     a = torch.rand(3, device="tpu", generator=torch.tpu.default_generators[0])
-    assert a.device.type == "tpu" and g.get_state().shape == (16,) and torch.tpu.default_generators[0].initial_seed() == 3
+    assert (
+        a.device.type == "tpu" and g.get_state().shape == (16,) and torch.tpu.default_generators[0].initial_seed() == 3
+    )
     with torch.random.fork_rng(device_type="tpu"):
         torch.rand(5, device="tpu")
     with pytest.raises(RuntimeError, match="Expected a 'tpu' device type for generator but found 'cpu'"):

@@ -12,6 +12,12 @@ _library: torch.library.Library | None = None
 _refused = {"aten::_to_copy", "aten::copy_", "aten::index_put_", "aten::masked_select", "aten::nonzero"}
 
 
+def _comes_back(base: str, function: object) -> bool:
+    """Does a reference implementation only wrap a primitive, whose kernel would be the operator itself?"""
+    module = getattr(function, "__module__", "")
+    return module.startswith("torch._refs") and hasattr(torch.ops.prims, base.removeprefix("special_"))
+
+
 def register(name: str, overload: str) -> bool:
     """Registers a decomposition of an operator for the device; False if PyTorch has none."""
     global _library
@@ -20,8 +26,10 @@ def register(name: str, overload: str) -> bool:
         return False
     packet = getattr(torch.ops.aten, base, None)
     op = getattr(packet, overload or "default", None)
-    function = torch._decomp.decomposition_table.get(op) if op is not None else None
-    if function is None:
+    if op is None:
+        return False
+    function = torch._decomp.decomposition_table.get(op)
+    if function is None or _comes_back(base, function):
         return False
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
         return False

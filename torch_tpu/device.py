@@ -11,7 +11,8 @@ import dataclasses
 import enum
 import sys
 import types
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -40,6 +41,9 @@ class EagerMode(enum.Enum):
     DEFER_AND_FUSE = 0  #: recorded; one program for everything up to a value that is asked for
     DEFER_NEVER = 1  #: at once, as a program of its own, asynchronously
     DEFER_NEVER_AND_LAUNCH_BLOCKING = 2  #: likewise, and the call returns when it has run
+
+
+eager_mode: EagerMode  # a property of the module, below
 
 
 def _get_eager_mode() -> EagerMode:
@@ -233,8 +237,9 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
     """dtypes that `torch.autocast("tpu", dtype=...)` takes."""
     return [
         torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e4m3fnuz,
-        torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.bool, torch.uint8, torch.uint16, torch.uint32,
-        torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128,
+        torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.bool, torch.uint8, torch.uint16,
+        torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64,
+        torch.complex128,
     ]  # fmt: skip
 
 
@@ -258,14 +263,14 @@ def _on(device: _Device) -> torch.device:
 class _OfDevice(type):
     """PyTorch's methods take no subclasses of its streams and events, so the constructors below make plain ones."""
 
-    def __instancecheck__(cls, obj: object) -> bool:
-        return isinstance(obj, cls.__mro__[1]) and obj.device.type == "tpu"
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return issubclass(type(obj), cls.__mro__[1]) and obj.device.type == "tpu"
 
 
 class Stream(torch.Stream, metaclass=_OfDevice):
     """A device has one stream; work is ordered by the data it needs. Exists so that programs for CUDA run."""
 
-    def __new__(cls, device: _Device = None, priority: int = 0, **kwargs: Any) -> torch.Stream:
+    def __new__(cls, device: _Device = None, priority: int = 0, **kwargs: Any) -> Any:
         kwargs.pop("pinned", None)
         if "stream_id" in kwargs:
             return torch.Stream(**kwargs)
@@ -278,7 +283,7 @@ class Event(torch.Event, metaclass=_OfDevice):
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False,
         device: _Device = None,
-    ) -> torch.Event:  # fmt: skip
+    ) -> Any:  # fmt: skip
         return torch.Event(_on(device), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 

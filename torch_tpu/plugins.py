@@ -29,4 +29,3 @@ def cpu_plugin() -> str | None:
         if os.path.exists(path):
             return path
     return None
-
