@@ -156,8 +156,7 @@ struct Call {
     *tensors.grow(1) = view_of(impl);
   }
 
-  void read_tensor(tpu_arg *arg, const IValue &v) {
-    const at::Tensor &t = v.toTensor();
+  void read_tensor(tpu_arg *arg, const at::Tensor &t) {
     if (!t.defined()) return;
     const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
     if (!is_ours(impl) && impl->dim() == 0 && t.is_cpu() && (takes_scalars || impl->is_wrapped_number())) {
@@ -184,7 +183,7 @@ struct Call {
       n->dtype = TPU_I64;
       std::memcpy(&n->i, p, sizeof n->i);
     } else {
-      put_scalar(n, t.item());
+      put_number(n, t.item());
     }
     arg->dtype = static_cast<uint8_t>(dtype_of(type));
     arg->i = n->i;
@@ -214,7 +213,7 @@ struct Call {
     }
   }
 
-  static void put_scalar(tpu_number *n, const c10::Scalar &s) {
+  static void put_number(tpu_number *n, const c10::Scalar &s) {
     if (s.isFloatingPoint()) {
       n->dtype = TPU_F64;
       n->f = s.toDouble();
@@ -243,11 +242,12 @@ struct Call {
       n->dtype = TPU_BOOL;
       n->i = v.toBool();
     } else {
-      put_scalar(n, v.toScalar());
+      put_number(n, v.toScalar());
     }
   }
 
-  void read_number(tpu_arg *arg, const Reader &r, const IValue &v) {
+  template <class Number>
+  void read_number(tpu_arg *arg, const Reader &r, const Number &v) {
     arg->kind = TPU_ARG_NUMBER;
     arg->first = numbers.size();
     tpu_number *n = numbers.grow(1);
@@ -302,13 +302,24 @@ struct Call {
     return v.toSymInt().guard_int(__FILE__, __LINE__);
   }
 
+  void read(const Reader &, const at::Tensor &t) {
+    tpu_arg *arg = args.grow(1);
+    *arg = tpu_arg{};
+    read_tensor(arg, t);
+  }
+  void read(const Reader &r, const at::Scalar &s) {
+    tpu_arg *arg = args.grow(1);
+    *arg = tpu_arg{};
+    read_number(arg, r, s);
+  }
+
   void read(const Reader &r, const IValue &v) {
     tpu_arg *arg = args.grow(1);
     *arg = tpu_arg{};
     if (v.isNone()) return;
     switch (r.kind) {
       case Read::Nothing: break;
-      case Read::Tensor: read_tensor(arg, v); break;
+      case Read::Tensor: read_tensor(arg, v.toTensor()); break;
       case Read::Tensors: read_tensors(arg, v, r.is_index); break;
       case Read::Number: read_number(arg, r, v); break;
       case Read::Numbers: read_numbers(arg, r, v); break;
@@ -396,25 +407,8 @@ class Kernel final : public c10::OperatorKernel {
       else
         read_absent(c, r, frame);
     }
-    c.settle();
-    if (C10_UNLIKELY(c.device < 0)) find_device(c, frame);
-
     tpu_call call{};
-    call.row = row;
-    call.device = c.device;
-    call.n_args = static_cast<int>(c.args.size());
-    call.n_tensors = static_cast<int>(c.tensors.size());
-    call.n_numbers = static_cast<int>(c.numbers.size());
-    call.n_returns = static_cast<int>(results.size());
-    call.args = c.args.data();
-    call.tensors = c.tensors.data();
-    call.numbers = c.numbers.data();
-    call.default_dtype = static_cast<uint8_t>(dtype_of(c10::get_default_dtype_as_scalartype()));
-    std::unique_lock<std::mutex> random;
-    if (row->random) random = lock_generator(c, &call);
-
-    if (contracts) apply_precision();
-
+    std::unique_lock<std::mutex> random = prepare(c, frame, &call);
     const tpu_signature *signature;
     if (tpu_status status = tpu_signature_get(&call, &signature); C10_UNLIKELY(status != nullptr)) {
       if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) raise(status);
@@ -428,7 +422,6 @@ class Kernel final : public c10::OperatorKernel {
       tpu_storage *out = nullptr;
       check(tpu_record(lane(), &call, signature, nullptr, &out));
       IValue result(take(out, tpu_signature_output(signature, 0)));
-      if (random) random.unlock();
       torch::jit::drop(*stack, static_cast<size_t>(n_stack));
       stack->push_back(std::move(result));
       return;
@@ -436,7 +429,36 @@ class Kernel final : public c10::OperatorKernel {
     record_general(c, &call, signature, frame, stack, random);
   }
 
+  // A functional call of one tensor as result whose arguments were read elsewhere.
+  at::Tensor run(Call &c) const {
+    tpu_call call{};
+    const std::unique_lock<std::mutex> random = prepare(c, nullptr, &call);
+    const tpu_signature *signature;
+    check(tpu_signature_get(&call, &signature));
+    tpu_storage *out = nullptr;
+    check(tpu_record(lane(), &call, signature, nullptr, &out));
+    return take(out, tpu_signature_output(signature, 0));
+  }
+
  private:
+  // Describes the call by the arguments read. The lock is the generator's, if the row draws from one.
+  std::unique_lock<std::mutex> prepare(Call &c, const IValue *frame, tpu_call *call) const {
+    c.settle();
+    if (C10_UNLIKELY(c.device < 0)) find_device(c, frame);
+    call->row = row;
+    call->device = c.device;
+    call->n_args = static_cast<int>(c.args.size());
+    call->n_tensors = static_cast<int>(c.tensors.size());
+    call->n_numbers = static_cast<int>(c.numbers.size());
+    call->n_returns = static_cast<int>(results.size());
+    call->args = c.args.data();
+    call->tensors = c.tensors.data();
+    call->numbers = c.numbers.data();
+    call->default_dtype = static_cast<uint8_t>(dtype_of(c10::get_default_dtype_as_scalartype()));
+    if (contracts) apply_precision();
+    return row->random ? lock_generator(c, call) : std::unique_lock<std::mutex>();
+  }
+
   static at::Tensor take(tpu_storage *storage, const tpu_result *r) {
     if (!storage) return at::Tensor();
     return wrap(storage, r->dtype, {r->sizes, static_cast<size_t>(r->rank)}, {r->strides, static_cast<size_t>(r->rank)});
@@ -888,8 +910,37 @@ void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *st
 
 std::string base_of(const std::string &aten) { return aten.substr(0, aten.find('.')); }
 
-void add(torch::Library &aten, const std::string &name, std::unique_ptr<Kernel> kernel) {
+// The commonest signatures without a stack: a tensor that moves to one has its references counted, for which PyTorch takes
+// the GIL. The kernel lives as long as the process.
+template <class... Args>
+torch::CppFunction direct(std::unique_ptr<Kernel> owned) {
+  const Kernel *kernel = owned.release();
+  return torch::CppFunction([kernel](Args... args) -> at::Tensor {
+    Call c;
+    c.takes_scalars = kernel->takes_scalars;
+    const Reader *reader = kernel->readers.data();
+    (c.read(*reader++, args), ...);
+    return kernel->run(c);
+  });
+}
+
+void add(torch::Library &aten, const std::string &name, std::unique_ptr<Kernel> kernel,
+         const c10::FunctionSchema *functional = nullptr) {
+  using T = const at::Tensor &;
+  using S = const at::Scalar &;
   kernel_names()[name] = kernel->row->aten;
+  std::string kinds;
+  if (functional && kernel->simple) {
+    for (const c10::Argument &a : functional->arguments()) {
+      const auto kind = a.real_type()->kind();
+      kinds += kind == c10::TypeKind::TensorType ? 'T' : kind == c10::TypeKind::NumberType ? 'S' : '?';
+    }
+  }
+  if (kinds == "T") return (void)aten.impl(name.c_str(), direct<T>(std::move(kernel)));
+  if (kinds == "TT") return (void)aten.impl(name.c_str(), direct<T, T>(std::move(kernel)));
+  if (kinds == "TS") return (void)aten.impl(name.c_str(), direct<T, S>(std::move(kernel)));
+  if (kinds == "TTT") return (void)aten.impl(name.c_str(), direct<T, T, T>(std::move(kernel)));
+  if (kinds == "TTS") return (void)aten.impl(name.c_str(), direct<T, T, S>(std::move(kernel)));
   aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
@@ -910,7 +961,7 @@ void register_row_kernels(torch::Library &aten) {
     if (!op || by_hand.count(base) || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
     RowInfo info{&rows[i], *op};
     by_base[base].push_back(info);
-    if (name != "native_batch_norm") add(aten, name, functional_kernel(info));
+    if (name != "native_batch_norm") add(aten, name, functional_kernel(info), &op->schema());
   }
   for (const c10::OperatorName &op_name : dispatcher.getAllOpNames()) {
     if (op_name.name.compare(0, 6, "aten::") != 0) continue;
