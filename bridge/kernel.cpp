@@ -388,11 +388,12 @@ class Kernel final : public c10::OperatorKernel {
   const tpu_row *row = nullptr;
   int n_stack = 0;
   bool takes_scalars = false;
-  bool resizes = false;    // out=: takes the results' sizes
-  bool simple = false;     // one tensor returned, nothing written
-  bool contracts = false;  // may contain products whose precision can be chosen
-  int16_t only_if = -1;    // results are stored only if this argument is true
-  int16_t device_of = -1;  // argument that tells the device where no operand does
+  bool resizes = false;     // out=: takes the results' sizes
+  bool simple = false;      // one tensor returned, nothing written
+  bool idempotent = false;  // writes one number everywhere, so the destination's elements may share memory
+  bool contracts = false;   // may contain products whose precision can be chosen
+  int16_t only_if = -1;     // results are stored only if this argument is true
+  int16_t device_of = -1;   // argument that tells the device where no operand does
   std::vector<Reader> readers;
   std::vector<Result> results;
   std::vector<Return> returns;
@@ -411,7 +412,10 @@ class Kernel final : public c10::OperatorKernel {
     std::unique_lock<std::mutex> random = prepare(c, frame, &call);
     const tpu_signature *signature;
     if (tpu_status status = tpu_signature_get(&call, &signature); C10_UNLIKELY(status != nullptr)) {
-      if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) raise(status);
+      if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) {
+        if (!simple) refuse_overlaps(frame, status);
+        raise(status);
+      }
       tpu_status_release(status);
       if (random) random.unlock();
       expand_masks(frame);
@@ -525,16 +529,32 @@ class Kernel final : public c10::OperatorKernel {
     return false;
   }
 
-  // What an in-place or out= form promises, in the order of TensorIterator's checks.
-  void check_destination(const Call &c, const at::Tensor &t, const tpu_result *r, const IValue *frame) const {
-    if (!is_ours(t.unsafeGetTensorImpl()) || t.device().index() != c.device)
-      fail_devices(c10::Device(kDevice, static_cast<c10::DeviceIndex>(c.device)), t.device());
-    at::assert_no_internal_overlap(t);
+  void check_overlap(const at::Tensor &t, const IValue *frame) const {
+    if (!idempotent) at::assert_no_internal_overlap(t);
     for (const Reader &reader : readers) {
       if (reader.kind != Read::Tensor || reader.at < 0 || !frame[reader.at].isTensor()) continue;
       const at::Tensor &input = frame[reader.at].toTensor();
       if (input.defined() && !input.is_same(t) && input.is_alias_of(t)) at::assert_no_partial_overlap(t, input);
     }
+  }
+
+  // Of a call that fails with `status`: TensorIterator looks at the memory before it looks at sizes and dtypes.
+  void refuse_overlaps(const IValue *frame, tpu_status status) const {
+    try {
+      for (const Result &result : results)
+        if (result.into >= 0 && !result.is_list && frame[result.into].isTensor())
+          check_overlap(frame[result.into].toTensor(), frame);
+    } catch (...) {
+      tpu_status_release(status);
+      throw;
+    }
+  }
+
+  // What an in-place or out= form promises, in the order of TensorIterator's checks.
+  void check_destination(const Call &c, const at::Tensor &t, const tpu_result *r, const IValue *frame) const {
+    if (!is_ours(t.unsafeGetTensorImpl()) || t.device().index() != c.device)
+      fail_devices(c10::Device(kDevice, static_cast<c10::DeviceIndex>(c.device)), t.device());
+    check_overlap(t, frame);
     const c10::IntArrayRef sizes(r->sizes, static_cast<size_t>(r->rank));
     const bool resize = t.sizes() != sizes;
     if (C10_UNLIKELY(resize && (!resizes || is_argument(t, frame))))
@@ -685,6 +705,8 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo &info) {
   k->row = info.row;
   k->n_stack = static_cast<int>(schema.arguments().size());
   k->takes_scalars = mixes_scalars(info.row);
+  const std::string_view name(info.row->aten);
+  k->idempotent = name == "fill.Scalar" || name == "fill.Tensor" || name == "zero";
   k->contracts = info.row->strides != TPU_STRIDES_ELEMENTWISE && info.row->strides != TPU_STRIDES_ELEMENTWISE_SCALAR;
   std::vector<int16_t> lists;
   for (size_t i = 0; i < schema.arguments().size(); i++) {

@@ -277,15 +277,16 @@ void read_from_device(const at::Tensor &dst, const at::Tensor &src, bool non_blo
 void copy_tensor(const at::Tensor &dst, const at::Tensor &src, bool non_blocking) {
   if (dst.is_same(src)) return;
   at::AutoDispatchBelowADInplaceOrView guard;
+  if (src.is_complex() && !dst.is_complex()) {
+    TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
+  }
+  at::assert_no_internal_overlap(dst);
+  if (is_ours(dst.unsafeGetTensorImpl()) && is_ours(src.unsafeGetTensorImpl())) at::assert_no_partial_overlap(dst, src);
   if (dst.sizes() != src.sizes()) {
     const auto sizes = at::infer_size(dst.sizes(), src.sizes());
     TORCH_CHECK(dst.sizes() == c10::IntArrayRef(sizes), "output with shape ", dst.sizes(), " doesn't match the broadcast shape ",
                 c10::IntArrayRef(sizes));
   }
-  if (src.is_complex() && !dst.is_complex()) {
-    TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
-  }
-  at::assert_no_internal_overlap(dst);
   if (dst.numel() == 0) return;
   at::Tensor from = src;
   const bool to_device = is_ours(dst.unsafeGetTensorImpl()), from_device = is_ours(src.unsafeGetTensorImpl());
@@ -296,7 +297,6 @@ void copy_tensor(const at::Tensor &dst, const at::Tensor &src, bool non_blocking
     }
     from = resolve(src);
   }
-  if (to_device && from_device) at::assert_no_partial_overlap(dst, from);
   if (to_device && dst.is_conj()) from = at::conj_physical(from);
   if (to_device && dst.is_neg()) from = at::neg(from);
   if (to_device && from_device)

@@ -50,7 +50,10 @@ void lower_clamp(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   tpu_dtype dtype = promote_args(b, a, 0, a->n);
-  if (refuse_complex(b, dtype, "clamp is not supported for complex types")) return;
+  if (tpu_is_complex(dtype)) {
+    tpu_fail(b, TPU_UNIMPLEMENTED, "clamp is not supported for complex types");
+    return;
+  }
   tpu_val xs[3] = {arg_as(b, a, 0, dtype), bound(b, a, 1, dtype), bound(b, a, 2, dtype)};
   tpu_val present[3];
   int n = 0;

@@ -22,6 +22,10 @@ void lower_cumsum(tpu_build *b, const tpu_args *a, tpu_outs *o) {
  * over numbers. */
 void lower_cummax(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0);
+  if (tpu_is_complex(tpu_dtype_of(b, x))) {
+    fail_not_implemented(b, a, tpu_dtype_of(b, x));
+    return;
+  }
   int rank = tpu_rank_of(b, x);
   int dim = arg_dim(b, a, 1, rank);
   tpu_val best = scan(b, (tpu_monoid)a->row->rule, x, dim);
