@@ -9,6 +9,10 @@ bool index_is_integer(tpu_dtype dtype) { return dtype == TPU_I64 || dtype == TPU
 static tpu_dtype position_dtype(int64_t size) { return size <= INT32_MAX ? TPU_I32 : TPU_I64; }
 
 tpu_val index_prepare(tpu_build *b, tpu_val index, int64_t size, bool wrap) {
+  if (b->checks) {
+    tpu_val last = tpu_full_like(b, index, (double)(size - 1)), first = tpu_full_like(b, index, wrap ? -(double)size : 0);
+    tpu_build_check(b, tpu_or(b, tpu_compare(b, TPU_LT, index, first), tpu_compare(b, TPU_GT, index, last)));
+  }
   index = tpu_convert(b, index, position_dtype(size));
   if (!wrap) return index;
   tpu_val negative = tpu_compare(b, TPU_LT, index, tpu_full_like(b, index, 0));

@@ -62,6 +62,10 @@ static bool nll_prepare(tpu_build *b, const tpu_args *a, int i, nll *out) {
       tpu_compare(b, TPU_EQ, target, tpu_broadcast_like(b, tpu_scalar_i(b, TPU_I64, arg_int(b, a, i + 4, -100)), target));
   tpu_val none = tpu_full_like(b, target, -1);
   tpu_val last = tpu_full_like(b, target, (double)classes);
+  if (b->checks) {
+    tpu_val wrong = tpu_or(b, tpu_compare(b, TPU_LT, target, tpu_full_like(b, target, 0)), tpu_compare(b, TPU_GE, target, last));
+    tpu_build_check(b, tpu_and(b, wrong, tpu_not(b, ignored)));
+  }
   target = tpu_convert(b, tpu_clamp(b, none, tpu_select(b, ignored, none, target), last), TPU_I32);
   out->x = tpu_convert(b, x, math);
   out->target = target;

@@ -25,12 +25,20 @@ typedef struct tpu_target {
   bool host_custom_calls;  /* @Qr, @Eigh, ... exist as on XLA:CPU */
 } tpu_target;
 
+/* What a program shall report when it runs: where a user's data is not what an op allows, such as an index out of range. */
+typedef struct tpu_checks {
+  uint32_t n, capacity;
+  tpu_val *bad;    /* i1 scalars */
+  uint32_t *scope; /* of the builder when the check was made */
+} tpu_checks;
+
 typedef struct tpu_build {
   tpu_graph *graph;
   const tpu_target *target;
   tpu_status status;     /* owned; the first failure */
   uint32_t slot_base;    /* added to slot indices by tpu_slot */
   uint32_t scope;        /* given to new nodes */
+  tpu_checks *checks;    /* NULL: nobody asks */
   struct tpu_block *block; /* the region being built; private */
 } tpu_build;
 
@@ -68,6 +76,8 @@ tpu_val tpu_iota(tpu_build *b, tpu_dtype dtype, int rank, const int64_t *dims, i
 /* The least and greatest value of a dtype, for reductions (-inf/inf for floats; false/true for bool). */
 tpu_val tpu_lowest(tpu_build *b, tpu_dtype dtype);
 tpu_val tpu_highest(tpu_build *b, tpu_dtype dtype);
+/* Notes that `bad` (i1, any dims) must nowhere be true. Nothing where checks == NULL or inside a region. */
+void tpu_build_check(tpu_build *b, tpu_val bad);
 /* If v is a splat constant: its number. */
 bool tpu_is_splat(const tpu_build *b, tpu_val v, double *out_value);
 

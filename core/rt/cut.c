@@ -94,7 +94,7 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
 /* --- running a segment's program */
 #define SMALL_IO 64
 static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
-  uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs;
+  uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs + (exe->n_checks ? 1 : 0);
   void *small[2 * SMALL_IO], **block = small;
   int64_t small_keep[SMALL_IO], *keep = small_keep;
   if (n_in + n_out > 2 * SMALL_IO && !(block = tpu_malloc((n_in + n_out) * sizeof *block))) return out_of_memory();
@@ -121,8 +121,11 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep,
                          out, n_out, &done);
   for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
+  tpu_flag flag = {!status && exe->n_checks ? out[--n_out] : NULL, exe};
   if (!status && wait) {
     status = tpu_event_await(tpu_rt.client, done);
+    if (flag.buffer) status = tpu_status_join(status, tpu_flag_read(flag));
+    flag.buffer = NULL;
     if (status)
       for (uint32_t i = 0; i < n_out; i++) tpu_buffer_destroy(tpu_rt.client, out[i]);
   }
@@ -136,6 +139,12 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     tpu_status_release(wait || status ? NULL : tpu_event_await(tpu_rt.client, done)); /* the values tell */
     tpu_event_destroy(tpu_rt.client, done);
     tpu_rt_lock();
+  }
+  if (flag.buffer && !tpu_flag_push(seg->device, flag)) {
+    tpu_status earlier = tpu_flags_settle(seg->device);
+    tpu_device_state *d = &tpu_rt.devices[seg->device];
+    d->async_error = tpu_status_join(d->async_error, earlier);
+    (void)tpu_flag_push(seg->device, flag); /* there is room now */
   }
   for (uint32_t i = 0; !status && i < n_out; i++) {
     tpu_value *v = seg->values[exe->outputs[i]];
@@ -277,9 +286,11 @@ tpu_status tpu_synchronize(int device) {
     tpu_event_destroy(tpu_rt.client, e);
     tpu_rt_lock();
   }
+  tpu_status flagged = tpu_flags_settle(device);
   tpu_status earlier = d->async_error;
   d->async_error = NULL;
   tpu_rt_unlock();
+  earlier = tpu_status_join(earlier, flagged);
   return tpu_status_join(earlier, status);
 }
 

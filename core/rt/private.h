@@ -181,6 +181,8 @@ typedef struct tpu_exe {
   uint32_t pack_size[TPU_PACK_COUNT];
   tpu_alias *aliases; /* param = position among the arguments, output = position among the outputs */
   uint64_t *output_set; /* bit per value */
+  uint32_t n_checks;    /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
+  const tpu_row **check_rows; /* whose they are */
   struct tpu_exe *next;
 } tpu_exe;
 typedef struct tpu_program {
@@ -222,12 +224,26 @@ void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held
 /* Makes `v` READY: launches its segment or waits for who launches it. Lock held; may be dropped. FAILED: its error. */
 tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;
 
+/* --- flags of launched programs (flags.c) */
+typedef struct tpu_flag {
+  tpu_buffer *buffer;
+  const tpu_exe *exe;
+} tpu_flag;
+/* What the flag says; OUT_OF_RANGE names the op. Waits for the program; takes the buffer. Lock not held. */
+tpu_status tpu_flag_read(tpu_flag flag) TPU_MUST_USE;
+/* Keeps a flag for the next tpu_flags_settle. Lock held. False: no room, the caller reads it. */
+bool tpu_flag_push(int device, tpu_flag flag);
+/* Reads what is kept for the device; the first failure. Lock held; dropped meanwhile. */
+tpu_status tpu_flags_settle(int device) TPU_MUST_USE;
+
 /* --- the runtime */
 typedef struct tpu_device_state {
   atomic_llong bytes, peak, allocations, frees;
   tpu_event **pending; /* of launched programs */
   uint32_t n_pending, cap_pending;
   tpu_status async_error;
+  tpu_flag *flags;
+  uint32_t n_flags, cap_flags;
   int open_segments, launching;
 } tpu_device_state;
 typedef struct tpu_runtime {
@@ -242,6 +258,7 @@ typedef struct tpu_runtime {
   tpu_lane *lanes;
   tpu_segment *orphans;
   tpu_segment *pool;
+  bool no_checks; /* TORCH_TPU_INDEX_CHECKS=0 */
   int busy; /* launches under way: programs must stay */
   atomic_ullong next_serial;
   tpu_stats stats;

@@ -20,6 +20,8 @@ typedef struct wanted { /* what the program shall give, and how */
   const int64_t *multiple;  /* per offset, as a program's; NULL: all static */
   const uint64_t *live;     /* outputs; NULL: everything produced that is alive now */
   uint32_t *outputs, n_outputs; /* filled: values */
+  const tpu_row **check_rows;   /* filled: one per check; room for one per record */
+  uint32_t n_checks;
 } wanted;
 
 static tpu_val read_operand(tpu_build *b, const tpu_segment *seg, const tpu_val *vals, const tpu_signature *sig, int k,
@@ -93,12 +95,24 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
     if (seg->outs[r->out + (uint32_t)k].value != NO_VALUE) place_result(b, &seg->outs[r->out + (uint32_t)k], outs.out[k].val, vals);
 }
 
+/* 1 + the number of the first check that failed, else 0. */
+static tpu_val flag_of(tpu_build *b, const tpu_segment *seg, const tpu_checks *checks, wanted *w) {
+  b->scope = 0;
+  tpu_val code = tpu_scalar_i(b, TPU_I32, 0);
+  for (uint32_t i = checks->n; i-- > 0;) code = tpu_select(b, checks->bad[i], tpu_scalar_i(b, TPU_I32, (int64_t)i + 1), code);
+  for (uint32_t i = 0; i < checks->n; i++) w->check_rows[i] = seg->records[checks->scope[i] - 1].sig->args.row;
+  w->n_checks = checks->n;
+  return code;
+}
+
 /* Builds the graph of a segment. Its params are the leaves in order; out_leaf[param] = value. */
 static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted *w, tpu_graph *graph, uint32_t *out_leaf) {
   tpu_build b;
   tpu_build_init(&b, graph, target);
+  tpu_checks checks = {0};
+  if (w->check_rows && !tpu_rt.no_checks) b.checks = &checks;
   tpu_val *vals = tpu_calloc(seg->n_values + 1, sizeof *vals);
-  tpu_val *results = tpu_malloc((seg->n_values + 1) * sizeof *results);
+  tpu_val *results = tpu_malloc((seg->n_values + 2) * sizeof *results);
   if (!vals || !results) {
     tpu_free(vals);
     tpu_free(results);
@@ -128,7 +142,11 @@ static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted
     w->outputs[w->n_outputs] = i;
     results[w->n_outputs++] = vals[i];
   }
-  if (!status) status = tpu_graph_set_outputs(graph, results, w->n_outputs);
+  if (!status && checks.n) {
+    results[w->n_outputs] = flag_of(&b, seg, &checks, w);
+    status = tpu_build_status(&b);
+  }
+  if (!status) status = tpu_graph_set_outputs(graph, results, w->n_outputs + (w->n_checks ? 1 : 0));
   tpu_free(vals);
   tpu_free(results);
   tpu_status_release(tpu_build_status(&b));
@@ -171,6 +189,7 @@ static void exe_destroy(tpu_exe *e) {
   tpu_free(e->slots);
   tpu_free(e->aliases);
   tpu_free(e->output_set);
+  tpu_free((void *)e->check_rows);
   tpu_free(e);
 }
 
@@ -261,13 +280,15 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   e->n_params = m->n_params;
   e->n_outputs = w->n_outputs;
   e->n_slots = m->n_slots;
+  e->n_checks = w->n_checks;
+  e->check_rows = copy_of(w->check_rows, sizeof *e->check_rows * w->n_checks);
   memcpy(e->pack_size, m->pack_size, sizeof e->pack_size);
   e->params = tpu_malloc(sizeof *e->params * (m->n_params + 1));
   e->outputs = copy_of(w->outputs, sizeof *e->outputs * w->n_outputs);
   e->slots = copy_of(m->slots, sizeof *e->slots * m->n_slots);
   e->aliases = tpu_malloc(sizeof *e->aliases * (n_aliases + 1));
   e->output_set = tpu_calloc((seg->n_values + 63) / 64 + 1, sizeof *e->output_set);
-  if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set) {
+  if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set || !e->check_rows) {
     exe_destroy(e);
     return NULL;
   }
@@ -283,13 +304,14 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   tpu_graph *graph = tpu_graph_create(), *flat = tpu_graph_create();
   uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
   w->outputs = tpu_malloc((seg->n_values + 1) * sizeof *w->outputs);
+  w->check_rows = tpu_malloc((seg->n_values + seg->n_refs + 1) * sizeof *w->check_rows);
   tpu_alias *aliases = tpu_malloc((seg->n_values + 1) * sizeof *aliases);
   tpu_strbuf text = {0};
   tpu_module module = {0};
   uint32_t n_aliases = 0;
   tpu_status status = NULL;
   tpu_exe *e = NULL;
-  if (!graph || !flat || !leaf || !w->outputs || !aliases) status = out_of_memory();
+  if (!graph || !flat || !leaf || !w->outputs || !aliases || !w->check_rows) status = out_of_memory();
   if (!status) status = emit(seg, w, graph, flat, leaf, &text, &module, aliases, &n_aliases);
   if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
   if (!status) status = load(&text, &e->executable);
@@ -298,6 +320,7 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   tpu_strbuf_destroy(&text);
   tpu_free(leaf);
   tpu_free(w->outputs);
+  tpu_free((void *)w->check_rows);
   tpu_free(aliases);
   tpu_graph_destroy(graph);
   tpu_graph_destroy(flat);
@@ -502,6 +525,10 @@ tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
 
 void tpu_program_cache_clear(void) {
   tpu_rt_lock();
+  for (int i = 0; i < tpu_rt.n_devices; i++) { /* flags point to their programs */
+    tpu_status flagged = tpu_flags_settle(i);
+    tpu_rt.devices[i].async_error = tpu_status_join(tpu_rt.devices[i].async_error, flagged);
+  }
   while (tpu_rt.busy) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   tpu_map old = programs;
   programs = (tpu_map){0};

@@ -37,6 +37,8 @@ void tpu_configure(const tpu_config *c) {
   if (!configured) {
     configured = true;
     tune_allocator();
+    const char *checks = getenv("TORCH_TPU_INDEX_CHECKS");
+    tpu_rt.no_checks = checks && strcmp(checks, "0") == 0;
     config = *c;
     if (c->libtpu) config.libtpu = tpu_strdup(c->libtpu);
     if (c->embedded) config.embedded = tpu_strdup(c->embedded);

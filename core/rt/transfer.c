@@ -169,6 +169,12 @@ static tpu_status take_value(tpu_storage *s, tpu_value **out) {
     status = tpu_value_settle(v);
   }
   tpu_rt.stats.reads++;
+  tpu_device_state *d = &tpu_rt.devices[s->device];
+  if (!status && (d->n_flags || d->async_error)) {
+    status = tpu_flags_settle(s->device);
+    status = tpu_status_join(d->async_error, status);
+    d->async_error = NULL;
+  }
   tpu_rt_unlock();
   if (status) {
     tpu_value_release(v);
