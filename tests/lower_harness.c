@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "ir/emit.h"
 #include "pjrt/client.h"
+#include "pjrt/topology.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -26,7 +27,8 @@ typedef struct harness_number {
 
 typedef struct harness_call {
   const char *aten;
-  int32_t n_args, n_operands, n_numbers, n_returns, default_dtype, run;
+  int32_t n_args, n_operands, n_numbers, n_returns, default_dtype;
+  int32_t run; /* 0: lower only; 1: run; 2: compile for the topology */
   const tpu_arg *args;
   const harness_operand *operands;
   const harness_number *numbers; /* slots; for random rows seed and offset follow as two more */
@@ -48,12 +50,14 @@ typedef struct harness_reply {
 } harness_reply;
 
 static tpu_client *client;
+static tpu_topology *topology;
 static tpu_graph *graph, *expanded;
 static tpu_strbuf text, message;
 static tpu_arena memory;
 static const char *stage;
 
 EXPORT const char *harness_open(const char *plugin_path);
+EXPORT const char *harness_open_topology(const char *plugin_path, const char *name);
 EXPORT int harness_row(const char *aten, uint32_t *statics, uint32_t *defaults, int32_t *random);
 EXPORT int harness_row_count(void);
 EXPORT const char *harness_row_name(int i);
@@ -78,6 +82,16 @@ const char *harness_open(const char *plugin_path) {
   tpu_strbuf_put(&message, tpu_status_message(s));
   tpu_status_release(s);
   return message.data;
+}
+
+const char *harness_open_topology(const char *plugin_path, const char *name) {
+  tpu_plugin *plugin;
+  tpu_status s = tpu_plugin_load(plugin_path, true, &plugin);
+  if (!s) s = tpu_topology_create(plugin, name, &topology);
+  tpu_strbuf_clear(&message);
+  if (s) tpu_strbuf_put(&message, tpu_status_message(s));
+  tpu_status_release(s);
+  return s ? message.data : NULL;
 }
 
 int harness_row(const char *aten, uint32_t *statics, uint32_t *defaults, int32_t *random) {
@@ -203,7 +217,7 @@ static tpu_status execute(const harness_call *call, const tpu_module *module, in
 static tpu_status run(const harness_call *call, const tpu_args *args, harness_reply *reply) {
   tpu_target target = {.platform = platform,
                        .precision = TPU_PRECISION_HIGHEST,
-                       .atan_is_broken = tpu_client_quirks(client)->atan_is_broken,
+                       .atan_is_broken = call->run != 2 && tpu_client_quirks(client)->atan_is_broken,
                        .host_custom_calls = platform == TPU_TARGET_CPU};
   tpu_build b;
   tpu_build_init(&b, graph, &target);
@@ -251,6 +265,10 @@ static tpu_status run(const harness_call *call, const tpu_args *args, harness_re
   TPU_TRY(tpu_graph_emit(expanded, &target, "harness", NULL, 0, &text, &module));
   reply->text = text.data;
   stage = "pjrt";
+  if (call->run == 2) {
+    tpu_program_stats stats;
+    return tpu_topology_compile(topology, text.data, text.size, NULL, &stats);
+  }
   tpu_buffer **outputs = tpu_arena_calloc(&memory, n + 1u, sizeof *outputs);
   if (!outputs) return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of memory");
   if (n == 0) return NULL;
