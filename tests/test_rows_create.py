@@ -199,12 +199,9 @@ def test_dropout():
     assert mask.all() and torch.equal(out, torch.ones(4))
     out, mask = run("native_dropout", torch.ones(4).bfloat16(), 1.0, True)
     assert not mask.any() and torch.equal(out, torch.zeros(4).bfloat16())
-    check(
-        "native_dropout_backward",
-        torch.randn(5),
-        torch.tensor([True, False, True, True, False]),
-        1.25,
-    )
+    kept = torch.tensor([True, False, True, True, False])
+    check("native_dropout_backward", torch.randn(5), kept, 1.25)
+    check("native_dropout_backward", torch.arange(5), kept, 1.25)
     out, noise = draw("rrelu_with_noise_functional", -torch.ones(N), torch.zeros(N), 0.1, 0.3, True)
     moments(noise, 0.2, 0.2 * math.sqrt(1 / 12), 0.1, 0.3)
     assert torch.equal(out, -noise)

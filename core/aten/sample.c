@@ -232,7 +232,7 @@ void lower_dropout(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 }
 
 void lower_dropout_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
-  tpu_dtype dtype = tpu_dtype_of(b, arg_tensor(b, a, 0));
+  tpu_dtype dtype = promote_float_default(a, tpu_dtype_of(b, arg_tensor(b, a, 0)));
   tpu_val g = arg_math(b, a, 0, dtype);
   tpu_val mask = tpu_convert(b, arg_tensor(b, a, 1), tpu_dtype_of(b, g));
   tpu_val y = tpu_mul(b, bcast_binary(b, TPU_HLO_MULTIPLY, g, mask), number_like(b, a, 2, g));
