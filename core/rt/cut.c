@@ -121,7 +121,7 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep,
                          out, n_out, &done);
   for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
-  tpu_flag flag = {!status && exe->n_checks ? out[--n_out] : NULL, exe};
+  tpu_flag flag = {!status && exe->n_checks ? out[--n_out] : NULL, exe->n_checks, exe->check_rows};
   if (!status && wait) {
     status = tpu_event_await(tpu_rt.client, done);
     if (flag.buffer) status = tpu_status_join(status, tpu_flag_read(flag));

@@ -12,11 +12,11 @@ tpu_status tpu_flag_read(tpu_flag flag) {
     tpu_status_release(status);
     return NULL;
   }
-  if (code <= 0 || (uint32_t)code > flag.exe->n_checks) return NULL;
+  if (code <= 0 || (uint32_t)code > flag.n_checks) return NULL;
   return tpu_error(TPU_OUT_OF_RANGE,
                    "index out of range in self: aten::%s was given an index outside its tensor. This was found when its program had "
                    "run; TORCH_TPU_LAUNCH_BLOCKING=1 raises at the call itself",
-                   flag.exe->check_rows[code - 1]->aten);
+                   flag.rows[code - 1]->aten);
 }
 
 #define MOST_FLAGS 256
@@ -37,14 +37,11 @@ bool tpu_flag_push(int device, tpu_flag flag) {
 tpu_status tpu_flags_settle(int device) {
   tpu_device_state *d = &tpu_rt.devices[device];
   tpu_status status = NULL;
-  tpu_rt.busy++; /* programs must stay */
   while (d->n_flags) {
     tpu_flag flag = d->flags[--d->n_flags];
     tpu_rt_unlock();
     status = tpu_status_join(tpu_flag_read(flag), status); /* the earliest program's counts */
     tpu_rt_lock();
   }
-  tpu_rt.busy--;
-  pthread_cond_broadcast(&tpu_rt.settled);
   return status;
 }

@@ -172,6 +172,8 @@ bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint);
 void tpu_loop_reset(tpu_segment *seg);
 
 /* --- programs (program.c) */
+/* So many executables are kept in memory (each takes 0.1 MB or more); then the least recently used quarter of the programs goes. */
+#define TPU_MOST_EXECUTABLES 2048
 typedef struct tpu_exe {
   tpu_executable *executable;
   uint32_t n_params, n_outputs, n_slots, n_aliases;
@@ -182,7 +184,7 @@ typedef struct tpu_exe {
   tpu_alias *aliases; /* param = position among the arguments, output = position among the outputs */
   uint64_t *output_set; /* bit per value */
   uint32_t n_checks;    /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
-  const tpu_row **check_rows; /* whose they are */
+  const tpu_row **check_rows; /* whose they are; immortal, so that a flag may outlive its program */
   struct tpu_exe *next;
 } tpu_exe;
 typedef struct tpu_program {
@@ -196,6 +198,7 @@ typedef struct tpu_program {
   int64_t *offsets;
   int64_t *multiple; /* per offset: 0 if it is static; else it is a run-time slot, of multiples of this */
   tpu_exe *exes;
+  uint64_t used; /* when it was looked up last */
   bool compiling; /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
@@ -227,7 +230,8 @@ tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;
 /* --- flags of launched programs (flags.c) */
 typedef struct tpu_flag {
   tpu_buffer *buffer;
-  const tpu_exe *exe;
+  uint32_t n_checks;
+  const tpu_row **rows;
 } tpu_flag;
 /* What the flag says; OUT_OF_RANGE names the op. Waits for the program; takes the buffer. Lock not held. */
 tpu_status tpu_flag_read(tpu_flag flag) TPU_MUST_USE;

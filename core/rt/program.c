@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -6,6 +7,10 @@
 
 /* Programs by segment key. Compiled programs are kept until tpu_cache_clear, bounded by count. */
 static tpu_map programs;
+static uint32_t n_executables;
+static uint64_t clock_ticks;
+static tpu_arena immortal; /* rows of checks */
+static pthread_mutex_t immortal_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
 
@@ -189,7 +194,6 @@ static void exe_destroy(tpu_exe *e) {
   tpu_free(e->slots);
   tpu_free(e->aliases);
   tpu_free(e->output_set);
-  tpu_free((void *)e->check_rows);
   tpu_free(e);
 }
 
@@ -281,7 +285,10 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   e->n_outputs = w->n_outputs;
   e->n_slots = m->n_slots;
   e->n_checks = w->n_checks;
-  e->check_rows = copy_of(w->check_rows, sizeof *e->check_rows * w->n_checks);
+  pthread_mutex_lock(&immortal_lock);
+  e->check_rows = tpu_arena_copy(&immortal, w->check_rows, sizeof *e->check_rows * w->n_checks);
+  immortal.failed = false;
+  pthread_mutex_unlock(&immortal_lock);
   memcpy(e->pack_size, m->pack_size, sizeof e->pack_size);
   e->params = tpu_malloc(sizeof *e->params * (m->n_params + 1));
   e->outputs = copy_of(w->outputs, sizeof *e->outputs * w->n_outputs);
@@ -464,11 +471,47 @@ static void add_outputs(uint64_t *want, const tpu_program *p, uint32_t words) {
     for (uint32_t i = 0; i < words; i++) want[i] |= e->output_set[i];
 }
 
+static int by_use(const void *a, const void *b) {
+  uint64_t x = (*(tpu_program *const *)a)->used, y = (*(tpu_program *const *)b)->used;
+  return (x > y) - (x < y);
+}
+
+static void forget(tpu_program *p) {
+  tpu_program *head = tpu_map_get(&programs, p->key.lo);
+  if (head == p) {
+    if (p->next) (void)tpu_map_put(&programs, p->key.lo, p->next); /* replaces: cannot fail */
+    else (void)tpu_map_remove(&programs, p->key.lo);
+  } else {
+    while (head->next != p) head = head->next;
+    head->next = p->next;
+  }
+  for (const tpu_exe *e = p->exes; e; e = e->next) n_executables--;
+  program_destroy(p);
+}
+
+/* Drops the least recently used quarter. The newest, which the caller is about to run, stays. */
+static void evict(void) {
+  size_t n = 0, at = 0;
+  uint64_t key;
+  void *value;
+  while (tpu_map_next(&programs, &at, &key, &value))
+    for (const tpu_program *p = value; p; p = p->next) n++;
+  tpu_program **all = tpu_malloc(n * sizeof(tpu_program *));
+  if (!all) return;
+  n = at = 0;
+  while (tpu_map_next(&programs, &at, &key, &value))
+    for (tpu_program *p = value; p; p = p->next) all[n++] = p;
+  qsort(all, n, sizeof(tpu_program *), by_use);
+  for (size_t i = 0; i < n / 4; i++) forget(all[i]);
+  tpu_free(all);
+}
+
 tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) {
   uint32_t words = (seg->n_values + 63) / 64;
   tpu_rt.stats.cache_requests++;
   tpu_program *p = program_find(seg);
   if (!p) return out_of_memory();
+  p->used = ++clock_ticks;
   const tpu_exe *hit;
   for (; !(hit = best_exe(p, live, words)) && p->compiling;) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   if (hit) {
@@ -494,6 +537,7 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   e->next = p->exes;
   p->exes = e;
   *out_exe = e;
+  if (++n_executables > TPU_MOST_EXECUTABLES && tpu_rt.busy == 1) evict(); /* busy: only this launch needs programs */
   return NULL;
 }
 
@@ -525,13 +569,10 @@ tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
 
 void tpu_program_cache_clear(void) {
   tpu_rt_lock();
-  for (int i = 0; i < tpu_rt.n_devices; i++) { /* flags point to their programs */
-    tpu_status flagged = tpu_flags_settle(i);
-    tpu_rt.devices[i].async_error = tpu_status_join(tpu_rt.devices[i].async_error, flagged);
-  }
   while (tpu_rt.busy) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   tpu_map old = programs;
   programs = (tpu_map){0};
+  n_executables = 0;
   tpu_rt_unlock();
   size_t at = 0;
   uint64_t key;

@@ -180,6 +180,9 @@ MAYBE_UNUSED static tpu_status mul_into(tpu_lane *l, const tensor *a, const tens
 MAYBE_UNUSED static tpu_status mm(tpu_lane *l, const tensor *a, const tensor *b, tensor *out) {
   return call(&(spec){.aten = "mm", .n_tensors = 2, .t = {a, b}, .lane = l}, out);
 }
+MAYBE_UNUSED static tpu_status zeros(tpu_lane *l, const tensor *like, tensor *out) {
+  return call(&(spec){.aten = "zero", .n_tensors = 1, .t = {like}, .lane = l}, out);
+}
 MAYBE_UNUSED static tpu_status scale(tpu_lane *l, const tensor *a, double by, tensor *out) {
   return call(&(spec){.aten = "mul.Scalar", .n_tensors = 1, .t = {a}, .n_numbers = 1, .x = {by}, .lane = l}, out);
 }

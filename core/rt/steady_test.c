@@ -283,7 +283,71 @@ TEST(cache_clear) {
   CHECK_NOTHING_LIVES();
 }
 
-TEST_MAIN(TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
+/* Distinct shapes for ever: what memory keeps of them is bounded, and what is used stays. */
+TEST(programs_are_bounded) {
+  NEED_FAKE();
+  tensor used, b;
+  CHECK_OK(floats(3, 3, 1, &used));
+  CHECK_OK(scale(lane, &used, 2, &b));
+  CHECK_OK(tpu_cut(lane, -1));
+  drop(&b);
+  for (int64_t n = 1; n <= TPU_MOST_EXECUTABLES + 600; n++) {
+    tensor a;
+    CHECK_OK(floats(2, n + 10, 1, &a));
+    CHECK_OK(scale(lane, &a, 2, &b));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&b), drop(&a);
+    CHECK_OK(scale(lane, &used, 2, &b));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&b);
+    /* the plugin has two objects for each */
+    CHECK(fake->live(FAKE_PJRT_EXECUTABLES) <= 2 * TPU_MOST_EXECUTABLES);
+  }
+  uint64_t compiles = stats_now().compiles;
+  CHECK_OK(scale(lane, &used, 2, &b));
+  CHECK_OK(tpu_cut(lane, -1));
+  CHECK_INT(stats_now().compiles - compiles, 0);
+  drop(&b), drop(&used);
+  tpu_cache_clear();
+  CHECK_NOTHING_LIVES();
+}
+
+/* State that starts as one number everywhere and is updated: the first step is the same program as the next ones. */
+TEST(filled_state) {
+  NEED_FAKE();
+  tensor x, state;
+  CHECK_OK(floats(4, 4, 1, &x));
+  uint64_t compiles = stats_now().compiles;
+  CHECK_OK(zeros(lane, &x, &state));
+  uint64_t executes = stats_now().executes;
+  CHECK_OK(tpu_cut(lane, -1));
+  CHECK_INT(stats_now().executes - executes, 0); /* nobody asked yet */
+  for (int i = 0; i < 4; i++) {
+    CHECK_OK(add_into(lane, &state, &x, 1, &state));
+    CHECK_OK(tpu_cut(lane, -1));
+    CHECK_INT(stats_now().compiles - compiles, 1);
+  }
+  drop(&state);
+  /* Read only: a constant of the program, however often it is read; the storage keeps the number. */
+  tensor sum[2];
+  CHECK_OK(zeros(lane, &x, &state));
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(add(lane, &state, &x, 1, &sum[0]));
+    CHECK_OK(add(lane, &x, &state, 1, &sum[1]));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&sum[0]), drop(&sum[1]);
+    CHECK_INT(stats_now().compiles - compiles, 2);
+  }
+  float data[16];
+  for (int i = 0; i < 16; i++) data[i] = 5;
+  CHECK_OK(read_from(lane, &state, data));
+  for (int i = 0; i < 16; i++) CHECK(data[i] == 0);
+  drop(&state), drop(&x);
+  tpu_cache_clear();
+  CHECK_NOTHING_LIVES();
+}
+
+TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
           TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
           TEST_CASE(loop_without_cuts), TEST_CASE(cut_later), TEST_CASE(size_limit),
           TEST_CASE(cache_clear));
