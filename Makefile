@@ -20,7 +20,7 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml CMakeLists.txt $(SOURCES)
 
 # Trains and samples a character GPT on device "tpu" for about two minutes.
 demo: $(VENV)/installed
-	$(BIN)/python examples/mingpt/train.py --out demo-run --seconds 120 --steps 4000
+	$(BIN)/python examples/mingpt/train.py --out demo-run --seconds 120 --steps 1500
 
 test: test-c test-py
 
