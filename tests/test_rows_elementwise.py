@@ -639,6 +639,11 @@ def test_whole_functions():
     poles = torch.tensor([-7.7, -3.3, -0.5, 0.0, 0.3, 1.0, 5.0, 50.0, NAN])
     for n in (0, 1, 2, 3):
         check("polygamma", n, poles, rtol=1e-4)
+    below = torch.tensor([-0.5, -1.25, -2.75, -7.9375, -8.478373, -30.4, -1000.25])
+    for s in (2.0, 3.0, 4.0, 2.5, 1.0, 0.5):
+        check("special_zeta", torch.full_like(below, s), below, rtol=1e-4, atol=1e-5)
+    check("polygamma", 2, below, rtol=1e-4, atol=1e-5)
+    check("polygamma", 3, below, rtol=1e-4, atol=1e-5)
     check("polygamma", 1, torch.tensor([INF]))
     for s in (0.5, 1.0, 2.0, 3.5):
         check("special_zeta", torch.full((6,), s), torch.tensor([0.0, -1.0, -2.5, 0.5, 1.0, 30.0]), rtol=1e-4)

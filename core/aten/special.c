@@ -185,11 +185,20 @@ static tpu_val log_add_exp(tpu_build *b, tpu_val x, tpu_val y, double base_log) 
   return tpu_select(b, equal, large, sum);
 }
 
-/* Hurwitz zeta, infinite at the poles of its second argument, where chlo gives NaN for some exponents. */
+/* Hurwitz zeta. chlo is right for q > 0. Below, for whole s only, the terms with a negative base are a difference of two:
+ * with f = -q - floor(-q), zeta(s, q) = (-1)^s (zeta(s, f) - zeta(s, 1 - q)) + zeta(s, 1 - f). Poles are infinite. */
 static tpu_val zeta(tpu_build *b, tpu_val s, tpu_val q) {
-  tpu_val pole = tpu_and(b, compare_c(b, TPU_LE, q, 0), tpu_compare(b, TPU_EQ, q, tpu_unary(b, TPU_HLO_FLOOR, q)));
+  tpu_val below = tpu_and(b, compare_c(b, TPU_LT, q, 0), compare_c(b, TPU_GT, s, 1));
+  tpu_val whole = tpu_unary(b, TPU_HLO_FLOOR, q), pole = tpu_and(b, compare_c(b, TPU_LE, q, 0), tpu_compare(b, TPU_EQ, q, whole));
   pole = tpu_and(b, pole, compare_c(b, TPU_GT, s, 1));
-  return select_c(b, pole, (double)INFINITY, tpu_binary(b, TPU_HLO_CHLO_ZETA, s, q));
+  tpu_val up = tpu_sub(b, q, whole); /* 1 - f */
+  tpu_val first = tpu_binary(b, TPU_HLO_CHLO_ZETA, s, tpu_select(b, below, up, q));
+  tpu_val negative = tpu_binary(b, TPU_HLO_CHLO_ZETA, s, c_sub(b, 1, up));
+  negative = tpu_sub(b, negative, tpu_binary(b, TPU_HLO_CHLO_ZETA, s, c_sub(b, 1, q)));
+  tpu_val half = mul_c(b, s, 0.5), even = tpu_compare(b, TPU_EQ, half, tpu_unary(b, TPU_HLO_FLOOR, half));
+  tpu_val sum = tpu_select(b, even, tpu_add(b, first, negative), tpu_sub(b, first, negative));
+  sum = tpu_select(b, tpu_compare(b, TPU_EQ, s, tpu_unary(b, TPU_HLO_FLOOR, s)), sum, tpu_full_like(b, sum, (double)NAN));
+  return select_c(b, pole, (double)INFINITY, tpu_select(b, below, sum, first));
 }
 
 /* By the larger real part; equal infinite ones need the sum itself (_log_add_exp_helper in cpu/LogAddExp.h). */
