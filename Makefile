@@ -22,15 +22,22 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml CMakeLists.txt $(SOURCES)
 demo: $(VENV)/installed
 	$(BIN)/python examples/mingpt/train.py --out demo-run --seconds 120 --steps 1500
 
-test: test-c test-py
+# First the C tests, under sanitizers; then pytest, whose summary is the last line.
+test: test-c
+	$(MAKE) --no-print-directory test-py
 
 test-c: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S . -B build/tests -G Ninja -DTPU_SANITIZE=address > /dev/null
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake --build build/tests
-	TPU_TEST_CPU_PLUGIN="$$($(BIN)/python -c "from torch_tpu.plugins import cpu_plugin; print(cpu_plugin())")" $(BIN)/ctest --test-dir build/tests --output-on-failure -j 2
+	TPU_TEST_CPU_PLUGIN="$$($(BIN)/python -P -c "from torch_tpu import plugins; print(plugins.cpu_plugin() or '')")" \
+	TPU_TEST_LIBTPU="$$($(BIN)/python -P -c "from torch_tpu import plugins; print(plugins.library('libtpu', 'libtpu.so') or '')")" \
+	$(BIN)/ctest --test-dir build/tests --output-on-failure --timeout 300 -j 2
 
+# The library behind tests/lower_harness.py is the core, built without sanitizers.
 test-py: $(VENV)/installed
-	$(BIN)/pytest tests -q
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S . -B build/harness -G Ninja > /dev/null
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake --build build/harness --target tpu_lower_harness
+	TPU_BUILD_DIR="$(CURDIR)/build/harness" $(BIN)/pytest tests -q
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
