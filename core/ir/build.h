@@ -23,6 +23,7 @@ typedef struct tpu_target {
   tpu_precision precision; /* of float32 contractions */
   bool atan_is_broken;     /* emit atan(x) as atan2(2x, 2) */
   bool host_custom_calls;  /* @Qr, @Eigh, ... exist as on XLA:CPU */
+  bool widens_half_dots;   /* contract half-precision operands with batch or several dims as float32 */
 } tpu_target;
 
 /* What a program shall report when it runs: where a user's data is not what an op allows, such as an index out of range. */

@@ -3,6 +3,24 @@
 #include "ir/emit.h"
 #include "ir/graph_private.h"
 
+static bool expand_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, void *arg);
+
+/* A dot of half-precision operands into float32 takes them as float32: their products are exact there. */
+static bool widen_dot(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map) {
+  const tpu_node *node = tpu_node_at(src, index);
+  uint32_t id[2] = {node->operands[0].id, node->operands[1].id};
+  tpu_type x = tpu_value_at(src, id[0])->type, y = tpu_value_at(src, id[1])->type;
+  bool half = x.dtype == TPU_BF16 || x.dtype == TPU_F16;
+  if (!half || x.dtype != y.dtype || tpu_value_at(src, node->first_result)->type.dtype != TPU_F32) return false;
+  if (x.rank == 2 && y.rank == 2 && tpu_node_attr(node, 0) == 0 && tpu_node_attr(node, 1) == 1) return false;
+  tpu_val kept[2] = {map[id[0]], map[id[1]]};
+  for (int i = 0; i < 2; i++)
+    if (i == 0 || id[1] != id[0]) map[id[i]] = tpu_convert(b, kept[i], TPU_F32);
+  tpu_graph_copy_node(b, src, index, map, expand_node, NULL);
+  for (int i = 0; i < 2; i++) map[id[i]] = kept[i];
+  return true;
+}
+
 /* Builds the node anew if the target wants another form of it. */
 static bool expand_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, void *arg) {
   (void)arg;
@@ -26,6 +44,7 @@ static bool expand_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_
       done = b->target->atan_is_broken;
       if (done) out[0] = tpu_unary(b, TPU_HLO_CHLO_ATAN, x);
       break;
+    case TPU_HLO_DOT_GENERAL: done = b->target->widens_half_dots && widen_dot(b, src, index, map); break;
     default: done = false;
   }
   b->scope = scope;

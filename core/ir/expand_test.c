@@ -134,6 +134,40 @@ TEST(structure) {
   }
 }
 
+static int count_op(const tpu_graph *g, tpu_hlo op) {
+  int n = 0;
+  for (uint32_t i = 0; i < tpu_graph_node_count(g); i++) n += tpu_node_at(g, i)->op == op;
+  return n;
+}
+
+/* Half-precision dots other than of two matrices are widened where the target asks for it, once. */
+TEST(half_dots) {
+  const tpu_target widens = {.platform = TPU_TARGET_CPU, .widens_half_dots = true};
+  const int64_t cube[3] = {2, 3, 3}, square[2] = {3, 3};
+  for (int batched = 0; batched < 2; batched++) {
+    for (int wide = 0; wide < 2; wide++) {
+      tpu_graph *g = tpu_graph_create(), *flat = tpu_graph_create(), *again = tpu_graph_create();
+      tpu_build b;
+      tpu_build_init(&b, g, &widens);
+      const int64_t zero = 0, one = 1, two = 2;
+      tpu_val x = tpu_param(&b, TPU_BF16, batched ? 3 : 2, batched ? cube : square);
+      tpu_dot_dims d = batched ? (tpu_dot_dims){1, 1, &zero, &zero, &two, &one} : (tpu_dot_dims){0, 1, NULL, NULL, &one, &zero};
+      tpu_val y = tpu_dot_general(&b, x, x, &d, TPU_F32);
+      CHECK_OK(tpu_build_status(&b));
+      CHECK_OK(tpu_graph_set_outputs(g, &y, 1));
+      CHECK_OK(tpu_graph_expand(g, wide ? &widens : &targets[1], flat));
+      CHECK_OK(tpu_graph_verify(flat));
+      CHECK_INT(count_op(flat, TPU_HLO_DOT_GENERAL), 1);
+      CHECK_INT(count_op(flat, TPU_HLO_CONVERT), wide && batched);
+      CHECK_OK(tpu_graph_expand(flat, &widens, again));
+      CHECK_INT(count_op(again, TPU_HLO_CONVERT), batched);
+      tpu_graph_destroy(again);
+      tpu_graph_destroy(flat);
+      tpu_graph_destroy(g);
+    }
+  }
+}
+
 TEST(out_of_memory) {
   int64_t live = tpu_alloc_live();
   for (int t = 0; t < TARGETS; t++) {
@@ -165,4 +199,4 @@ TEST(out_of_memory) {
   CHECK_INT(tpu_alloc_live(), live);
 }
 
-TEST_MAIN(TEST_CASE(random_bits), TEST_CASE(structure), TEST_CASE(out_of_memory));
+TEST_MAIN(TEST_CASE(random_bits), TEST_CASE(structure), TEST_CASE(half_dots), TEST_CASE(out_of_memory));

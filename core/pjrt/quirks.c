@@ -21,6 +21,9 @@ static const row rows[] = {
     {"cpu", 107, ANY, {.needs_launch_id = true}},
     /* atan of 64 and more elements returns garbage: a vector helper is called with the wrong registers. */
     {"cpu", 115, 115, {.atan_is_broken = true}},
+    /* On processors with bfloat16 products a dot is left in bfloat16 for a kernel that takes no transposed operand, before
+     * its operand's transpose is folded into it: "Unsupported element type for DotThunk::Execute: BF16 x BF16 = F32". */
+    {"cpu", 82, ANY, {.half_dots_fail = true}},
     /* No range check on PJRT_Buffer_Type: an unknown number is a segmentation fault. */
     {"*", 0, 93, {.no_new_dtypes = true}},
 };
@@ -39,6 +42,7 @@ tpu_quirks tpu_quirks_find(const char *platform_name, const char *platform_versi
     q.cpu_device_count |= r->set.cpu_device_count;
     q.needs_launch_id |= r->set.needs_launch_id;
     q.atan_is_broken |= r->set.atan_is_broken;
+    q.half_dots_fail |= r->set.half_dots_fail;
     q.deserialize |= r->set.deserialize;
     q.cpu_overrides |= r->set.cpu_overrides;
     q.no_new_dtypes |= r->set.no_new_dtypes;

@@ -16,6 +16,7 @@ typedef struct tpu_quirks {
   bool cpu_device_count;   /* create option cpu_device_count (int64) */
   bool needs_launch_id;    /* launch_id 0 deadlocks */
   bool atan_is_broken;     /* lammps 0.115: emit atan2(2x, 2) */
+  bool half_dots_fail;     /* half-precision contractions of other than two matrices may fail at run time */
   bool deserialize;        /* serialised executables can be loaded again */
   bool cpu_overrides;      /* takes xla_cpu_* option overrides */
   bool no_new_dtypes;      /* crashes on type enums it does not know (API minor below 94) */

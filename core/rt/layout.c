@@ -94,8 +94,29 @@ static const tpu_place *place_create(uint64_t hash, place_entry *head, tpu_dtype
   return p;
 }
 
+const int64_t *tpu_strides_plain(int rank, const int64_t *sizes, const int64_t *strides, int64_t plain[TPU_MAX_RANK]) {
+  int lead = 0;
+  while (lead < rank && sizes[lead] == 1) lead++;
+  if (!lead) return strides;
+  int64_t numel = 1;
+  for (int d = rank - 1; d >= lead; d--) {
+    if (sizes[d] != 1 && strides[d] != numel) return strides;
+    plain[d] = strides[d];
+    numel *= sizes[d];
+  }
+  bool same = true;
+  for (int d = 0; d < lead; d++) {
+    if (strides[d] < numel) return strides;
+    same = same && strides[d] == numel;
+    plain[d] = numel;
+  }
+  return same || !numel ? strides : plain;
+}
+
 const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
                                   bool *out_dense) {
+  int64_t plain[TPU_MAX_RANK];
+  strides = tpu_strides_plain(rank, sizes, strides, plain);
   uint64_t hash = dims_hash(dims_hash((uint64_t)dtype + 77, rank, sizes), rank, strides);
   const tpu_place *found = NULL;
   *out_dense = true;

@@ -27,6 +27,9 @@ typedef struct tpu_place { /* how logical [sizes] with dense strides lie in memo
   uint64_t hash;
 } tpu_place;
 const tpu_layout *tpu_layout_intern(tpu_dtype dtype, int rank, const int64_t *dims); /* NULL: out of memory */
+/* The strides, or row-major ones in `plain` if they differ from these only in leading dims of size 1, whose strides tell nothing but
+ * the size of what the tensor was cut from: a program must not depend on it. */
+const int64_t *tpu_strides_plain(int rank, const int64_t *sizes, const int64_t *strides, int64_t plain[TPU_MAX_RANK]);
 /* NULL and *out_dense = false if (sizes, strides) is not dense and non-overlapping. */
 const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, bool *out_dense);
 

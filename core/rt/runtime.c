@@ -67,6 +67,7 @@ static void target_set(void) {
                            : tpu_rt.quirks->platform == TPU_PLATFORM_TPU ? TPU_TARGET_TPU
                                                                          : TPU_TARGET_OTHER;
   tpu_rt.target.atan_is_broken = tpu_rt.quirks->atan_is_broken;
+  tpu_rt.target.widens_half_dots = tpu_rt.quirks->half_dots_fail;
   tpu_rt.target.host_custom_calls = tpu_rt.quirks->platform == TPU_PLATFORM_CPU;
 }
 

@@ -80,7 +80,13 @@ static void key_arg(key *k, const tpu_arg *a) {
   }
 }
 
-static void key_tensor(key *k, const tpu_tensor *t) {
+/* The strides by which a call's operand is known. Results whose strides are copied from it want all of them. */
+static const int64_t *key_strides(const tpu_row *row, const tpu_tensor *t, int64_t plain[TPU_MAX_RANK]) {
+  if (row && row->strides == TPU_STRIDES_PRESERVE) return t->strides;
+  return tpu_strides_plain(t->rank, t->sizes, t->strides, plain);
+}
+
+static void key_tensor(key *k, const tpu_row *row, const tpu_tensor *t) {
   if (!t->storage) {
     key_word(k, TPU_DTYPE_NONE);
     return;
@@ -90,7 +96,9 @@ static void key_tensor(key *k, const tpu_tensor *t) {
   if (!at) return;
   at[0] = (uint64_t)t->dtype | (uint64_t)rank << 8;
   for (uint32_t i = 0; i < rank; i++) at[1 + i] = (uint64_t)t->sizes[i];
-  for (uint32_t i = 0; i < rank; i++) at[1 + rank + i] = (uint64_t)t->strides[i];
+  int64_t plain[TPU_MAX_RANK];
+  const int64_t *strides = key_strides(row, t, plain);
+  for (uint32_t i = 0; i < rank; i++) at[1 + rank + i] = (uint64_t)strides[i];
 }
 
 static tpu_hash key_hash(const key *k) {
@@ -130,7 +138,8 @@ static bool copy_args(tpu_signature *s, const tpu_call *call) {
     size_t bytes = sizeof(int64_t) * (size_t)t->rank;
     ops[i] = (tpu_operand){.dtype = t->dtype, .rank = t->rank};
     ops[i].sizes = tpu_arena_copy(&memory, t->sizes, bytes);
-    ops[i].strides = tpu_arena_copy(&memory, t->strides, bytes);
+    int64_t plain[TPU_MAX_RANK];
+    ops[i].strides = tpu_arena_copy(&memory, key_strides(call->row, t, plain), bytes);
     if (memory.failed) return false;
     int perm[TPU_MAX_RANK];
     s->operand_bytes[i] = -1;
@@ -157,11 +166,16 @@ static tpu_status set_result(tpu_signature *s, int k, tpu_dtype dtype, int rank,
   int64_t plain[TPU_MAX_RANK];
   if (!place && !dense) { /* a rule asked for gaps: results of our own are always dense */
     strides_contiguous(rank, sizes, plain);
+    strides = plain;
     place = tpu_place_intern(dtype, rank, sizes, plain, &dense);
   }
   if (!place) return out_of_memory();
   s->places[k] = place;
-  s->results[k] = (tpu_result){.dtype = dtype, .rank = rank, .sizes = place->sizes, .strides = place->strides};
+  const int64_t *shown; /* a place's are plain */
+  if (memcmp(strides, place->strides, sizeof *strides * (size_t)rank) == 0) shown = place->strides;
+  else shown = tpu_arena_copy(&memory, strides, sizeof *strides * (size_t)rank);
+  if (!shown) return out_of_memory();
+  s->results[k] = (tpu_result){.dtype = dtype, .rank = rank, .sizes = place->sizes, .strides = shown};
   return NULL;
 }
 
@@ -311,7 +325,7 @@ tpu_status tpu_signature_get(const tpu_call *call, const tpu_signature **out) {
   k.failed = false;
   key_word(&k, (uint64_t)(uintptr_t)call->row ^ (uint64_t)call->default_dtype << 48 ^ (uint64_t)call->n_args << 56);
   for (int i = 0; i < call->n_args; i++) key_arg(&k, &call->args[i]);
-  for (int i = 0; i < call->n_tensors; i++) key_tensor(&k, &call->tensors[i]);
+  for (int i = 0; i < call->n_tensors; i++) key_tensor(&k, call->row, &call->tensors[i]);
   return get(&k, call, SIG_CALL, TPU_DTYPE_NONE, out);
 }
 
@@ -324,7 +338,7 @@ tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_te
   k.capacity = INLINE_WORDS;
   k.failed = false;
   key_word(&k, (uint64_t)kind << 8 | (uint64_t)dtype);
-  for (int i = 0; i < n_tensors; i++) key_tensor(&k, &tensors[i]);
+  for (int i = 0; i < n_tensors; i++) key_tensor(&k, NULL, &tensors[i]);
   return get(&k, &call, kind, dtype, out);
 }
 

@@ -222,6 +222,29 @@ TEST(loop_without_cuts) {
   CHECK_NOTHING_LIVES();
 }
 
+/* The first row of tables of different widths: its stride tells how wide, the program must not. */
+TEST(leading_ones) {
+  NEED_FAKE();
+  tpu_stats before = stats_now();
+  for (int i = 0; i < 6; i++) {
+    tensor x, y, z;
+    const int64_t sizes[2] = {1, 8};
+    CHECK_OK(empty_on(0, TPU_F32, 2, sizes, &x));
+    CHECK_OK(empty_on(0, TPU_F32, 2, sizes, &z));
+    x.strides[0] = z.strides[0] = 8 + i;
+    CHECK_OK(write_to(lane, &x, (float[8]){1, 2, 3, 4, 5, 6, 7, 8}));
+    CHECK_OK(call(&(spec){.aten = "neg", .n_tensors = 1, .t = {&x}}, &y));
+    CHECK_INT(y.strides[0], 8);
+    CHECK_OK(copy_to(lane, &y, &z));
+    CHECK_OK(scale_into(lane, &z, 2, &z));
+    float got[8];
+    CHECK_OK(read_from(lane, &z, got));
+    drop(&x), drop(&y), drop(&z);
+  }
+  CHECK_INT((long long)(stats_now().compiles - before.compiles), 1);
+  CHECK_INT((long long)(stats_now().signatures - before.signatures), 2);
+}
+
 TEST(cut_later) {
   NEED_FAKE();
   model m;
@@ -349,5 +372,5 @@ TEST(filled_state) {
 
 TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
           TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
-          TEST_CASE(loop_without_cuts), TEST_CASE(cut_later), TEST_CASE(size_limit),
+          TEST_CASE(loop_without_cuts), TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit),
           TEST_CASE(cache_clear));
