@@ -18,6 +18,12 @@ def idx(*values):
     return torch.tensor(values, device="tpu")
 
 
+def grad_of_bags(x):
+    weight = x.clone().requires_grad_()
+    F.embedding_bag(idx(1, 4, 2), weight, idx(0, 3, 3), mode="max").sum().backward()
+    return weight.grad
+
+
 WRONG = {
     "embedding": lambda x: F.embedding(idx(1, 7), x),
     "embedding, negative": lambda x: F.embedding(idx(-1), x),
@@ -40,6 +46,8 @@ WRONG = {
 RIGHT = {
     "embedding": lambda x: F.embedding(idx(0, 4), x),
     "embedding_bag with padding": lambda x: F.embedding_bag(idx(1, 4, 2), x, idx(0, 2), padding_idx=1, mode="sum"),
+    "embedding_bag, last bags empty": lambda x: F.embedding_bag(idx(1, 4, 2), x, idx(0, 3, 3), mode="sum"),
+    "embedding_bag, maximum of an empty bag": lambda x: grad_of_bags(x),
     "index, negative": lambda x: x[idx(-5, 4)],
     "gather": lambda x: x.gather(1, idx(2, 0)[:, None]),
     "cross_entropy, ignored": lambda x: F.cross_entropy(x, idx(0, -100, 1, 2, 0)),

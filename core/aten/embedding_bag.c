@@ -7,7 +7,7 @@ enum { MODE_SUM, MODE_MEAN, MODE_MAX };
 
 /* offset2bag [N] I32: which bag each index belongs to; below 0 before the first bag. */
 static tpu_val bags_of(tpu_build *b, tpu_val offsets, int64_t n) {
-  tpu_val bag = index_count_ends(b, index_prepare(b, offsets, n, false), n);
+  tpu_val bag = index_count_ends(b, index_prepare(b, offsets, n + 1, false), n);
   return tpu_sub(b, bag, tpu_full_like(b, bag, 1));
 }
 
@@ -125,7 +125,7 @@ static tpu_val gradient_of_max(tpu_build *b, const bag_gradient *g) {
   tpu_dtype math = tpu_dtype_opmath(grad->dtype);
   tpu_val size = tpu_slice_dim(b, g->bag_size->val, 0, 0, n_bags, 1); /* include_last_offset: one more */
   tpu_val empty = embedding_beside(b, tpu_compare(b, TPU_EQ, size, tpu_full_like(b, size, 0)), grad->sizes[1]);
-  tpu_val index = index_prepare(b, g->max_indices->val, g->n_weights, false);
+  tpu_val index = index_trusted(b, g->max_indices->val, g->n_weights); /* our own; -1 or so for an empty bag */
   index = tpu_select(b, empty, tpu_full_like(b, index, (double)g->n_weights), index);
   return index_scatter(b, TPU_MONOID_ADD, tpu_full(b, math, 2, dims, 0), 0, index, NULL, tpu_convert(b, grad->val, math));
 }

@@ -19,6 +19,8 @@ tpu_val index_prepare(tpu_build *b, tpu_val index, int64_t size, bool wrap) {
   return tpu_select(b, negative, tpu_add(b, index, tpu_full_like(b, index, (double)size)), index);
 }
 
+tpu_val index_trusted(tpu_build *b, tpu_val index, int64_t size) { return tpu_convert(b, index, position_dtype(size)); }
+
 tpu_val index_flatten(tpu_build *b, tpu_val x) {
   int64_t n = tpu_numel_of(b, x);
   return tpu_reshape(b, x, 1, &n);

@@ -11,6 +11,8 @@
 /* An index tensor as gathers and scatters take it: i32 where `size` allows, with negative positions counted from the end if
  * `wrap`. Every index that a user gives passes here, so this is the place for a range check. */
 tpu_val index_prepare(tpu_build *b, tpu_val index, int64_t size, bool wrap);
+/* The same for an index that a forward pass made: not checked. */
+tpu_val index_trusted(tpu_build *b, tpu_val index, int64_t size);
 bool index_is_integer(tpu_dtype dtype); /* I64 or I32 */
 
 /* Index tensors for `n` dims of x, that together point at blocks of it. The result has x's other dims, in order, with the
