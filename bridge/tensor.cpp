@@ -6,7 +6,9 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_copy_from_and_resize.h>
+#include <ATen/ops/_native_multi_head_attention_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty.h>
@@ -413,6 +415,10 @@ bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &
   return (plain(self) && plain(from)) || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
 }
 
+// Asked by nn.TransformerEncoder before it turns a padded batch into a nested tensor, which the device does not have: it stays
+// padded.
+bool nested_from_mask(const at::Tensor &, const at::Tensor &) { return false; }
+
 int64_t fused_sdp_choice(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
                          const std::optional<at::Tensor> &, double, bool, std::optional<double>, bool) {
   static const bool forward = tpu_op_find("_scaled_dot_product_fused_attention_overrideable") != nullptr;
@@ -456,6 +462,10 @@ void register_tensor_kernels(torch::Library &m) {
   if (!tpu_op_find("narrow_copy")) m.impl("narrow_copy", TORCH_FN(narrow_copy));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+  // PyTorch's kernels of the encoder's inference path are compositions, whatever the device in their names.
+  m.impl("_native_multi_head_attention", TORCH_FN(at::native::native_multi_head_attention_cpu));
+  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_from_mask));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice_kernel));
   if (!tpu_op_find("zero")) m.impl("zero_", TORCH_FN(zero_));
   if (!tpu_op_find("fill.Tensor")) m.impl("fill_.Tensor", TORCH_FN(fill_tensor_));

@@ -438,6 +438,30 @@ def test_cpu_fallback():
     assert any("linalg_eig" in name for name in torch.tpu.fallback_counts())
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoder_without_gradients(norm_first):
+    """nn.TransformerEncoder and nn.MultiheadAttention take another path in inference: it stays on the device."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first, activation="gelu")
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first).eval()
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]).bool()
+
+    def run(device):
+        m, a, y, mask = (
+            copy.deepcopy(model).to(device),
+            copy.deepcopy(attention).to(device),
+            x.to(device),
+            padding.to(device),
+        )
+        with torch.no_grad():
+            # What stands at padded places is not defined.
+            return m(y), m(y, src_key_padding_mask=mask).masked_fill(mask[..., None], 0), a(y, y, y), a(y, y, y, mask)
+
+    with torch.tpu.cpu_fallback("error"):
+        got = run("tpu")
+    compare(got, run("cpu"), 1e-4, 1e-5)
+
+
 def test_threads():
     def work(k, out):
         w = torch.arange(9.0).view(3, 3).add(k).sin().to("tpu").requires_grad_()

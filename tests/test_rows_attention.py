@@ -202,6 +202,19 @@ def test_only_some_gradients():
     torch.testing.assert_close(some[3], full[3])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bias_rescale_qkv(dtype):
+    qkv, bias = t(2, 3, 24, dtype=dtype), t(24, dtype=dtype)
+    got = run("_transform_bias_rescale_qkv", qkv, bias, 2)
+    for a, b in zip(got, torch.ops.aten._transform_bias_rescale_qkv(qkv, bias, 2), strict=True):
+        assert a.shape == b.shape and a.dtype == dtype and a.is_contiguous()
+        torch.testing.assert_close(a, b, rtol=TOLERANCE[dtype][0], atol=TOLERANCE[dtype][1])
+    with pytest.raises(RowError, match="does not divide"):
+        run("_transform_bias_rescale_qkv", qkv, bias, 3)
+    with pytest.raises(RowError, match="expected qkv"):
+        run("_transform_bias_rescale_qkv", qkv, bias[1:], 2)
+
+
 def test_errors():
     with pytest.raises(RowError, match="must all be 3D or all be 4D"):
         run(FUSED, t(2, 3), t(2, 3), t(2, 3))

@@ -398,3 +398,31 @@ void lower_efficient_attention(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 void lower_efficient_attention_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   backward(b, a, o, (backward_places){{1, 4, 9, 11, 12}, 10, 5, 6, 7, 8});
 }
+
+/* _transform_bias_rescale_qkv(qkv, qkv_bias, num_heads): [B, T, 3 D] + [3 D] -> query / sqrt(D / H), key, value [B, H, T, D / H]
+ */
+void lower_bias_rescale_qkv(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  const tpu_operand *qkv = arg_operand(b, a, 0), *bias = arg_operand(b, a, 1);
+  int64_t heads = arg_int(b, a, 2, 1);
+  if (!qkv || !bias) return;
+  if (qkv->rank != 3 || bias->rank != 1 || bias->sizes[0] != qkv->sizes[2]) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected qkv [B, T, 3 D] and qkv_bias [3 D], got %s and %s",
+             dims_text(b, qkv->rank, qkv->sizes), dims_text(b, bias->rank, bias->sizes));
+    return;
+  }
+  int64_t size = qkv->sizes[2] / 3;
+  if (qkv->sizes[2] % 3 || heads < 1 || size % heads) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "qkv of %s does not divide into 3 parts of %" PRId64 " heads", dims_text(b, 3, qkv->sizes),
+             heads);
+    return;
+  }
+  tpu_dtype math = tpu_dtype_opmath(qkv->dtype);
+  tpu_val x = tpu_convert(b, qkv->val, math);
+  x = tpu_add(b, x, spread_dim(b, tpu_convert(b, bias->val, math), 3, qkv->sizes, 2));
+  const int64_t dims[4] = {qkv->sizes[0], qkv->sizes[1], heads, size / heads}, perm[4] = {0, 2, 1, 3};
+  for (int i = 0; i < 3; i++) {
+    tpu_val part = tpu_transpose(b, tpu_reshape(b, tpu_slice_dim(b, x, 2, i * size, (i + 1) * size, 1), 4, dims), perm);
+    if (i == 0) part = binary_c(b, TPU_HLO_DIVIDE, part, sqrt((double)dims[3]));
+    o->out[i].val = tpu_convert(b, part, qkv->dtype);
+  }
+}
