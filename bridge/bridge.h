@@ -2,6 +2,7 @@
 //
 //   kernel.cpp    boxed kernels for the rows of the op table, and for the in-place and out= forms derived from them
 //   tensor.cpp    kernels that are about storages, views and copies
+//   sparse.cpp    sparse tensors
 //   device.cpp    hooks, guard, events, generators, allocators, lanes
 //   autocast.cpp  mixed precision
 //   module.c      the Python module torch_tpu._C
@@ -95,5 +96,6 @@ struct GeneratorImpl final : c10::GeneratorImpl {
 void register_device();
 void register_tensor_kernels(torch::Library &aten);
 void register_row_kernels(torch::Library &aten);
+void register_sparse_kernels(torch::Library &aten);
 
 }  // namespace tpu

@@ -447,6 +447,7 @@ tpu_status bridge_register(void) {
     tpu::register_device();
     tpu::register_tensor_kernels(*aten);
     tpu::register_row_kernels(*aten);
+    tpu::register_sparse_kernels(*aten);
   } catch (const std::exception &e) {
     return tpu_error(TPU_INTERNAL, "%s", e.what());
   }

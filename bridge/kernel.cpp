@@ -970,8 +970,16 @@ void add(torch::Library &aten, const std::string &name, std::unique_ptr<Kernel> 
 
 void register_row_kernels(torch::Library &aten) {
   // Written by hand, or served by PyTorch's own composite kernel, which ends at those.
-  static const std::unordered_set<std::string> by_hand = {
-      "_to_copy", "copy_", "resize_", "set_", "resize_as_", "as_strided_", "detach_", "equal", "_copy_from_and_resize"};
+  static const std::unordered_set<std::string> by_hand = {"_to_copy",
+                                                          "copy_",
+                                                          "resize_",
+                                                          "set_",
+                                                          "resize_as_",
+                                                          "as_strided_",
+                                                          "detach_",
+                                                          "equal",
+                                                          "_copy_from_and_resize",
+                                                          "_embedding_bag_backward"};
   auto &dispatcher = c10::Dispatcher::singleton();
   int n_rows;
   const tpu_row *rows = tpu_op_rows(&n_rows);
