@@ -117,6 +117,7 @@ struct Call {
   Buffer<int64_t, 48> ints;
   int device = -1;
   bool has_other = false;      // a tensor lives elsewhere
+  bool is_elsewhere = false;   // the result's device is not the operands'
   bool has_masks = false;      // a boolean mask stands among indices
   bool takes_scalars = false;  // 0-dim CPU tensors are numbers
   c10::Device first = c10::Device(kDevice), other = c10::Device(kDevice);
@@ -140,6 +141,14 @@ struct Call {
     if (has_other && other != d) fail_devices(other, d);
     has_other = true;
     other = d;
+  }
+
+  // The device that a factory is asked for; it may be another one than its operand's.
+  void see_wish(c10::Device d) {
+    if (device < 0)
+      device = device_index(d);
+    else
+      is_elsewhere = d.type() != kDevice || device_index(d) != device;
   }
 
   void add_tensor(const at::Tensor &t) {
@@ -348,7 +357,7 @@ struct Call {
         break;
       case Read::Device:
         arg->kind = TPU_ARG_OTHER;
-        if (device < 0) device = device_index(v.toDevice());
+        see_wish(v.toDevice());
         break;
       case Read::Generator:
         arg->kind = TPU_ARG_OTHER;
@@ -407,6 +416,10 @@ class Kernel final : public c10::OperatorKernel {
         c.read(r, frame[r.at]);
       else
         read_absent(c, r, frame);
+    }
+    if (C10_UNLIKELY(c.is_elsewhere)) {  // zeros_like(x, device=...): PyTorch's composite kernel, which all devices share
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      return;
     }
     tpu_call call{};
     std::unique_lock<std::mutex> random = prepare(c, frame, &call);

@@ -61,6 +61,8 @@ def _load() -> None:
 
     _C.set_decompose(decompositions.register)
     copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
+    copyreg.pickle(torch.storage.UntypedStorage, _reduce_storage)
+    _print_on_the_host()
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     # A step's end is where an iteration is cut into programs.
@@ -69,7 +71,7 @@ def _load() -> None:
 
 def _reduce_storage(storage):
     """Pickles a storage. PyTorch's own way reads device memory through its address; saving to a file does not."""
-    if storage._untyped_storage.device.type != "tpu":
+    if getattr(storage, "_untyped_storage", storage).device.type != "tpu":
         return storage.__reduce__()
     import io
 
@@ -78,6 +80,19 @@ def _reduce_storage(storage):
     file = io.BytesIO()
     torch.save(storage, file)
     return torch.storage._load_from_bytes, (file.getvalue(),)
+
+
+def _print_on_the_host() -> None:
+    """Lets a tensor be formatted from one copy. PyTorch formats with dozens of operations, on the tensor's device, and
+    its list of devices where it does not has no door."""
+    import torch._tensor_str as module
+
+    format_on_device = module._tensor_str
+
+    def _tensor_str(self, indent):
+        return format_on_device(self.cpu() if self.device.type == "tpu" else self, indent)
+
+    module._tensor_str = _tensor_str
 
 
 def _minor(version: str) -> list[str]:
