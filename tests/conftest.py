@@ -24,6 +24,8 @@ if "TORCH_TPU_TEST_CACHE" not in os.environ:
 # The plugin is this machine's, whatever a user's shell is set to.
 for _name in ("TORCH_TPU_LAUNCH_BLOCKING", "TORCH_TPU_DEFER_AND_FUSE", "TORCH_TPU_CPU_FALLBACK"):
     os.environ.pop(_name, None)
+# Programs that tests start import the installed package too, not sources in the folder they start in.
+os.environ["PYTHONSAFEPATH"] = "1"
 # cmake and ninja of this environment build the library behind lower_harness.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
