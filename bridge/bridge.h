@@ -1,10 +1,11 @@
 // What the bridge's files share. The bridge carries calls between PyTorch and core/rt; it knows no operator.
 //
+//   call.h        how the arguments of one call are read
 //   kernel.cpp    boxed kernels for the rows of the op table, and for the in-place and out= forms derived from them
+//   policy.cpp    operators without a kernel; mixed precision
 //   tensor.cpp    kernels that are about storages, views and copies
 //   sparse.cpp    sparse tensors
 //   device.cpp    hooks, guard, events, generators, allocators, lanes
-//   autocast.cpp  mixed precision
 //   module.c      the Python module torch_tpu._C
 #pragma once
 
@@ -32,6 +33,8 @@ inline void check(tpu_status status) {
 
 // This thread's lane, or the one of the thread whose backward pass runs here.
 tpu_lane *lane();
+// The same, knowing the source line of what it is going to record. Hold no lock.
+tpu_lane *recording_lane();
 
 // --- devices
 int current_device();

@@ -24,6 +24,12 @@ void bridge_generator_seed(int device, uint64_t seed);
 void bridge_generator_get(int device, uint64_t out_seed_offset[2]);
 void bridge_generator_set(int device, const uint64_t seed_offset[2]);
 
+/* Source lines (source.c): the folders of PyTorch and of this package, whose lines are not the user's. Once, at import. */
+void bridge_source_start(const char *torch, const char *ours);
+/* The innermost line of this thread's Python program outside those folders, as core/rt's source; 0: none. Is it the innermost of
+ * all? Takes the GIL when it meets a function for the first time: hold no lock. */
+uint64_t bridge_source_here(bool *out_is_innermost);
+
 /* Precision of float32 products on this thread (a tpu_precision); -1: torch.get_float32_matmul_precision() decides. */
 int bridge_precision_get(void);
 void bridge_precision_set(int precision);

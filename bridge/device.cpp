@@ -1,13 +1,16 @@
 // What PyTorch asks of a device: hooks, guard and events, generators, allocators; and the lanes of threads.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/Utils.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -89,6 +92,8 @@ C10_NOINLINE tpu_lane *own_lane() {
   thread_local std::shared_ptr<LaneInfo> own;
   if (!own) {
     own = std::make_shared<LaneInfo>();
+    // Backward passes only record, so they do not deserve a thread of their own, and two changes of thread.
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
     // PyTorch's per-thread default is float16.
     if (!at::autocast::is_autocast_enabled(kDevice)) at::autocast::set_autocast_dtype(kDevice, at::kBFloat16);
   }
@@ -101,6 +106,25 @@ C10_NOINLINE tpu_lane *own_lane() {
 tpu_lane *lane() {
   auto *info = c10::ThreadLocalDebugInfo::get(kLaneKind);
   return C10_LIKELY(info != nullptr) ? static_cast<LaneInfo *>(info)->lane : own_lane();
+}
+
+tpu_lane *recording_lane() {
+  thread_local uint64_t known_nodes = 0;
+  tpu_lane *l = lane();
+  bool is_innermost;
+  uint64_t source = bridge_source_here(&is_innermost);
+  // What the engine itself calls was caused by the line that made the node.
+  if (!is_innermost)
+    if (const auto node = torch::autograd::get_current_node())
+      if (const uint64_t cause = tpu_lane_node_find(l, node->sequence_nr())) source = cause;
+  // A node that was made since the last call is this call's.
+  const uint64_t nodes = at::sequence_number::peek();
+  if (nodes != known_nodes) {
+    known_nodes = nodes;
+    if (nodes) tpu_lane_node_note(l, nodes - 1, source);
+  }
+  tpu_lane_source_set(l, source);
+  return l;
 }
 
 // --- devices

@@ -1,55 +1,21 @@
 // One boxed kernel serves every row of the op table. What it needs to know of an operator is worked out of its schema once,
 // at registration; a call then reads its arguments off the stack, asks for the signature, records, and wraps the results.
 // The same kernel serves in-place, out= and mutating overloads: their schema says which arguments receive the results.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DefaultDtype.h>
 
-#include <algorithm>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "bridge/bridge.h"
+#include "bridge/call.h"
 
 namespace tpu {
 namespace {
-
-using c10::IValue;
-using torch::jit::Stack;
-
-enum class Read : uint8_t {
-  Nothing,
-  Tensor,
-  Tensors,
-  Number,
-  Numbers,
-  Int,
-  Ints,
-  Bool,
-  Bools,
-  Dtype,
-  String,
-  Code,
-  Device,
-  Generator
-};
-
-struct Reader {
-  Read kind = Read::Nothing;
-  bool is_static = false;  // a number whose value is part of the signature
-  bool has_usual = false;  // a number for which being the schema's default is part of the signature
-  bool is_index = false;   // Tensor?[]: tensors of indices, which may live on the CPU
-  int16_t at = -1;         // place among the operator's arguments; -1: it has none
-  double usual = 0;
-};
 
 // A result of the functional row.
 struct Result {
@@ -64,317 +30,6 @@ struct Return {
   bool is_alias = false;
   int16_t from = -1;  // a result, or the argument that is returned
 };
-
-// A stack-allocated array that moves to the heap when it grows past N.
-template <class T, unsigned N>
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(const Buffer &) = delete;
-  Buffer &operator=(const Buffer &) = delete;
-  ~Buffer() {
-    if (data_ != fixed_) std::free(data_);
-  }
-  T *grow(uint32_t n) {
-    if (C10_UNLIKELY(size_ + n > capacity_)) enlarge(n);
-    T *at = data_ + size_;
-    size_ += n;
-    return at;
-  }
-  void shrink(uint32_t n) { size_ -= n; }
-  T *data() { return data_; }
-  const T *data() const { return data_; }
-  uint32_t size() const { return size_; }
-
- private:
-  void enlarge(uint32_t n) {
-    uint32_t capacity = std::max(capacity_ * 2, size_ + n);
-    T *p = static_cast<T *>(std::malloc(capacity * sizeof(T)));
-    if (!p) throw std::bad_alloc();
-    std::memcpy(static_cast<void *>(p), data_, size_ * sizeof(T));
-    if (data_ != fixed_) std::free(data_);
-    data_ = p;
-    capacity_ = capacity;
-  }
-  T *data_ = fixed_;
-  uint32_t size_ = 0, capacity_ = N;
-  T fixed_[N];
-};
-
-[[noreturn]] void fail_devices(c10::Device first, c10::Device second) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", first, " and ", second,
-              "!");
-}
-
-constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-
-// The arguments of one call.
-struct Call {
-  Buffer<tpu_arg, 24> args;
-  Buffer<tpu_tensor, 16> tensors;
-  Buffer<tpu_number, 16> numbers;
-  Buffer<tpu_list_number, 8> list_numbers;
-  Buffer<int64_t, 48> ints;
-  int device = -1;
-  bool has_other = false;      // a tensor lives elsewhere
-  bool is_elsewhere = false;   // the result's device is not the operands'
-  bool has_masks = false;      // a boolean mask stands among indices
-  bool takes_scalars = false;  // 0-dim CPU tensors are numbers
-  c10::Device first = c10::Device(kDevice), other = c10::Device(kDevice);
-  const IValue *generator = nullptr;
-  std::vector<at::Tensor> kept;
-
-  void see_device(c10::Device d) {
-    if (d.type() == kDevice) {
-      if (device < 0) {
-        device = d.index();
-        if (!has_other)
-          first = d;
-        else
-          fail_devices(other, d);
-      } else if (C10_UNLIKELY(device != d.index())) {
-        fail_devices(first, d);
-      }
-      return;
-    }
-    if (device >= 0) fail_devices(first, d);
-    if (has_other && other != d) fail_devices(other, d);
-    has_other = true;
-    other = d;
-  }
-
-  // The device that a factory is asked for; it may be another one than its operand's.
-  void see_wish(c10::Device d) {
-    if (device < 0)
-      device = device_index(d);
-    else
-      is_elsewhere = d.type() != kDevice || device_index(d) != device;
-  }
-
-  void add_tensor(const at::Tensor &t) {
-    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    if (C10_UNLIKELY(!is_ours(impl))) {
-      see_device(t.device());
-      return;
-    }
-    if (device != impl->device().index()) see_device(impl->device());
-    if (C10_UNLIKELY(impl->key_set().has_any(kLazyBits))) {
-      kept.push_back(resolve(t));
-      impl = kept.back().unsafeGetTensorImpl();
-    }
-    *tensors.grow(1) = view_of(impl);
-  }
-
-  void read_tensor(tpu_arg *arg, const at::Tensor &t) {
-    if (!t.defined()) return;
-    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    if (!is_ours(impl) && impl->dim() == 0 && t.is_cpu() && (takes_scalars || impl->is_wrapped_number())) {
-      read_scalar_tensor(arg, t);
-      return;
-    }
-    arg->kind = TPU_ARG_TENSOR;
-    arg->first = tensors.size();
-    add_tensor(t);
-  }
-
-  void read_scalar_tensor(tpu_arg *arg, const at::Tensor &t) {
-    const c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    arg->kind = TPU_ARG_NUMBER;
-    arg->flags = impl->is_wrapped_number() ? TPU_ARG_WRAPPED : TPU_ARG_ZERO_DIM;
-    arg->first = numbers.size();
-    tpu_number *n = numbers.grow(1);
-    const auto type = impl->dtype().toScalarType();
-    const char *p = static_cast<const char *>(impl->storage().data()) + impl->storage_offset() * impl->itemsize();
-    if (type == c10::kDouble && !impl->key_set().has_any(kLazyBits)) {
-      n->dtype = TPU_F64;
-      std::memcpy(&n->f, p, sizeof n->f);
-    } else if (type == c10::kLong) {
-      n->dtype = TPU_I64;
-      std::memcpy(&n->i, p, sizeof n->i);
-    } else {
-      put_number(n, t.item());
-    }
-    arg->dtype = static_cast<uint8_t>(dtype_of(type));
-    arg->i = n->i;
-  }
-
-  static bool is_mask(const at::Tensor &t) {
-    return t.defined() && (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte);
-  }
-
-  void read_tensors(tpu_arg *arg, const IValue &v, bool is_index) {
-    auto list = v.toListRef();
-    arg->kind = TPU_ARG_TENSORS;
-    arg->n = static_cast<uint32_t>(list.size());
-    arg->first = tensors.size();
-    for (const IValue &e : list) {
-      if (is_index && e.isTensor() && is_mask(e.toTensor())) has_masks = true;
-      if (e.isNone() || !e.toTensor().defined()) {
-        *tensors.grow(1) = tpu_tensor{nullptr, TPU_DTYPE_NONE, 0, nullptr, nullptr, 0};
-      } else if (is_index && device >= 0 && e.toTensor().is_cpu()) {
-        at::Tensor on_device = make_empty(e.toTensor().sizes(), {}, e.toTensor().scalar_type(), device);
-        copy_tensor(on_device, e.toTensor(), false);
-        kept.push_back(on_device);
-        add_tensor(on_device);
-      } else {
-        add_tensor(e.toTensor());
-      }
-    }
-  }
-
-  static void put_number(tpu_number *n, const c10::Scalar &s) {
-    if (s.isFloatingPoint()) {
-      n->dtype = TPU_F64;
-      n->f = s.toDouble();
-    } else if (s.isComplex()) {
-      auto c = s.toComplexDouble();
-      n->dtype = TPU_C128;
-      n->c[0] = c.real();
-      n->c[1] = c.imag();
-    } else if (s.isBoolean()) {
-      n->dtype = TPU_BOOL;
-      n->i = s.toBool();
-    } else {
-      n->dtype = TPU_I64;
-      n->i = s.type() == c10::kUInt64 ? static_cast<int64_t>(s.toUInt64()) : s.toLong();
-    }
-  }
-
-  static void put_number(tpu_number *n, const IValue &v) {
-    if (v.isDouble()) {
-      n->dtype = TPU_F64;
-      n->f = v.toDouble();
-    } else if (v.isInt()) {
-      n->dtype = TPU_I64;
-      n->i = v.toInt();
-    } else if (v.isBool()) {
-      n->dtype = TPU_BOOL;
-      n->i = v.toBool();
-    } else {
-      put_number(n, v.toScalar());
-    }
-  }
-
-  template <class Number>
-  void read_number(tpu_arg *arg, const Reader &r, const Number &v) {
-    arg->kind = TPU_ARG_NUMBER;
-    arg->first = numbers.size();
-    tpu_number *n = numbers.grow(1);
-    put_number(n, v);
-    arg->dtype = static_cast<uint8_t>(n->dtype);
-    if (r.is_static) {
-      arg->flags |= TPU_ARG_STATIC;
-      arg->i = n->i;
-    }
-    if (r.has_usual && n->dtype != TPU_C128 && (n->dtype == TPU_F64 ? n->f : static_cast<double>(n->i)) == r.usual)
-      arg->flags |= TPU_ARG_IS_DEFAULT;
-  }
-
-  void read_numbers(tpu_arg *arg, const Reader &r, const IValue &v) {
-    auto list = v.toListRef();
-    arg->kind = TPU_ARG_NUMBERS;
-    arg->n = static_cast<uint32_t>(list.size());
-    arg->first = numbers.size();
-    if (r.is_static) arg->flags |= TPU_ARG_STATIC;
-    arg->i = list_numbers.size();
-    for (const IValue &e : list) {
-      tpu_number *n = numbers.grow(1);
-      put_number(n, e);
-      tpu_list_number *known = list_numbers.grow(1);
-      known->dtype = static_cast<uint8_t>(n->dtype);
-      known->i = n->i;
-    }
-    if (!arg->n) return;
-    arg->dtype = list_numbers.data()[arg->i].dtype;
-    // Optimizers pass one number for every parameter: it travels once.
-    const tpu_number *all = numbers.data() + arg->first;
-    uint32_t same = 1;
-    while (same < arg->n && all[same].dtype == all[0].dtype && all[same].dtype != TPU_C128 && all[same].i == all[0].i) same++;
-    if (arg->n > 1 && same == arg->n && !r.is_static) {
-      arg->flags |= TPU_ARG_UNIFORM;
-      numbers.shrink(arg->n - 1);
-    }
-  }
-
-  void read_ints(tpu_arg *arg, const IValue &v, tpu_arg_kind kind) {
-    auto list = v.isList() ? v.toListRef() : c10::ArrayRef<IValue>(v);
-    arg->kind = static_cast<uint8_t>(kind);
-    arg->n = static_cast<uint32_t>(list.size());
-    arg->first = ints.size();
-    int64_t *p = ints.grow(arg->n);
-    for (const IValue &e : list) *p++ = read_int(e);
-  }
-
-  static int64_t read_int(const IValue &v) {
-    if (v.isInt()) return v.toInt();
-    if (v.isBool()) return v.toBool();
-    return v.toSymInt().guard_int(__FILE__, __LINE__);
-  }
-
-  void read(const Reader &, const at::Tensor &t) {
-    tpu_arg *arg = args.grow(1);
-    *arg = tpu_arg{};
-    read_tensor(arg, t);
-  }
-  void read(const Reader &r, const at::Scalar &s) {
-    tpu_arg *arg = args.grow(1);
-    *arg = tpu_arg{};
-    read_number(arg, r, s);
-  }
-
-  void read(const Reader &r, const IValue &v) {
-    tpu_arg *arg = args.grow(1);
-    *arg = tpu_arg{};
-    if (v.isNone()) return;
-    switch (r.kind) {
-      case Read::Nothing: break;
-      case Read::Tensor: read_tensor(arg, v.toTensor()); break;
-      case Read::Tensors: read_tensors(arg, v, r.is_index); break;
-      case Read::Number: read_number(arg, r, v); break;
-      case Read::Numbers: read_numbers(arg, r, v); break;
-      case Read::Int:
-        arg->kind = TPU_ARG_INT;
-        arg->i = read_int(v);
-        break;
-      case Read::Bool:
-        arg->kind = TPU_ARG_BOOL;
-        arg->i = v.isBool() ? v.toBool() : v.toSymBool().guard_bool(__FILE__, __LINE__);
-        break;
-      case Read::Ints: read_ints(arg, v, TPU_ARG_INTS); break;
-      case Read::Bools: read_ints(arg, v, TPU_ARG_BOOLS); break;
-      case Read::Dtype:
-        arg->kind = TPU_ARG_DTYPE;
-        arg->dtype = static_cast<uint8_t>(dtype_of(static_cast<c10::ScalarType>(v.toInt())));
-        break;
-      case Read::String:
-        arg->kind = TPU_ARG_STRING;
-        arg->n = static_cast<uint32_t>(v.toStringRef().size());
-        arg->str = v.toStringRef().c_str();
-        break;
-      case Read::Code:
-        arg->kind = TPU_ARG_OTHER;
-        arg->i = v.toInt();
-        break;
-      case Read::Device:
-        arg->kind = TPU_ARG_OTHER;
-        see_wish(v.toDevice());
-        break;
-      case Read::Generator:
-        arg->kind = TPU_ARG_OTHER;
-        generator = &v;
-        break;
-    }
-  }
-
-  // Buffers may have moved while they grew, so pointers into them are set last.
-  void settle() {
-    for (tpu_arg *a = args.data(), *end = a + args.size(); a != end; a++) {
-      if (a->kind == TPU_ARG_INTS || a->kind == TPU_ARG_BOOLS) a->ints = ints.data() + a->first;
-      if (a->kind == TPU_ARG_NUMBERS) a->numbers = list_numbers.data() + a->i;
-    }
-  }
-};
-
 thread_local int own_precision = -1;
 
 // Precision is process-wide in the runtime and a thread's (or PyTorch's) choice here: it is set before each call it could
@@ -409,6 +64,7 @@ class Kernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *stack) {
     IValue *frame = stack->data() + (stack->size() - static_cast<size_t>(n_stack));
+    tpu_lane *const lane = recording_lane();
     Call c;
     c.takes_scalars = takes_scalars;
     for (const Reader &r : readers) {
@@ -437,23 +93,24 @@ class Kernel final : public c10::OperatorKernel {
     }
     if (C10_LIKELY(simple)) {
       tpu_storage *out = nullptr;
-      check(tpu_record(lane(), &call, signature, nullptr, &out));
+      check(tpu_record(lane, &call, signature, nullptr, &out));
       IValue result(take(out, tpu_signature_output(signature, 0)));
       torch::jit::drop(*stack, static_cast<size_t>(n_stack));
       stack->push_back(std::move(result));
       return;
     }
-    record_general(c, &call, signature, frame, stack, random);
+    record_general(lane, c, &call, signature, frame, stack, random);
   }
 
   // A functional call of one tensor as result whose arguments were read elsewhere.
   at::Tensor run(Call &c) const {
+    tpu_lane *const lane = recording_lane();
     tpu_call call{};
     const std::unique_lock<std::mutex> random = prepare(c, nullptr, &call);
     const tpu_signature *signature;
     check(tpu_signature_get(&call, &signature));
     tpu_storage *out = nullptr;
-    check(tpu_record(lane(), &call, signature, nullptr, &out));
+    check(tpu_record(lane, &call, signature, nullptr, &out));
     return take(out, tpu_signature_output(signature, 0));
   }
 
@@ -585,7 +242,7 @@ class Kernel final : public c10::OperatorKernel {
     return n - static_cast<int>(results.size()) + 1;
   }
 
-  void record_general(const Call &c, tpu_call *call, const tpu_signature *signature, IValue *frame, Stack *stack,
+  void record_general(tpu_lane *lane, const Call &c, tpu_call *call, const tpu_signature *signature, IValue *frame, Stack *stack,
                       std::unique_lock<std::mutex> &random) const {
     const int n = tpu_signature_outputs(signature);
     Buffer<tpu_tensor, 8> into;
@@ -615,7 +272,7 @@ class Kernel final : public c10::OperatorKernel {
       }
       at += length;
     }
-    check(tpu_record(lane(), call, signature, any ? into.data() : nullptr, out.data()));
+    check(tpu_record(lane, call, signature, any ? into.data() : nullptr, out.data()));
     if (random) random.unlock();
 
     c10::SmallVector<IValue, 4> values;
@@ -650,53 +307,6 @@ class Kernel final : public c10::OperatorKernel {
 };
 
 // --- from schemas to kernels
-
-Read read_of(c10::TypePtr type, bool *out_optional_elements) {
-  if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType: return Read::Tensor;
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::SymFloatType:
-    case c10::TypeKind::ComplexType: return Read::Number;
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return Read::Int;
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::SymBoolType: return Read::Bool;
-    case c10::TypeKind::StringType: return Read::String;
-    case c10::TypeKind::ScalarTypeType: return Read::Dtype;
-    case c10::TypeKind::LayoutType:
-    case c10::TypeKind::MemoryFormatType: return Read::Code;
-    case c10::TypeKind::DeviceObjType: return Read::Device;
-    case c10::TypeKind::GeneratorType: return Read::Generator;
-    case c10::TypeKind::ListType: {
-      auto element = type->castRaw<c10::ListType>()->getElementType();
-      bool nested = false;
-      *out_optional_elements = element->kind() == c10::TypeKind::OptionalType;
-      switch (read_of(element, &nested)) {
-        case Read::Tensor: return Read::Tensors;
-        case Read::Number: return Read::Numbers;
-        case Read::Int: return Read::Ints;
-        case Read::Bool: return Read::Bools;
-        default: return Read::Nothing;
-      }
-    }
-    default: return Read::Nothing;
-  }
-}
-
-bool is_tensor_list(const c10::TypePtr &type) {
-  bool ignored = false;
-  return read_of(type, &ignored) == Read::Tensors;
-}
-
-// Tensor and Tensor? correspond.
-bool same_type(const c10::TypePtr &a, const c10::TypePtr &b) {
-  bool ignored = false;
-  return *a == *b || (read_of(a, &ignored) == Read::Tensor && read_of(b, &ignored) == Read::Tensor);
-}
-
-bool is_written(const c10::Argument &a) { return a.alias_info() && a.alias_info()->isWrite(); }
 
 // Operators whose tensors PyTorch lets be 0-dim CPU tensors although no TensorIterator sees them.
 bool mixes_scalars(const tpu_row *row) {
@@ -822,125 +432,9 @@ std::unique_ptr<Kernel> derived_kernel(const RowInfo &info, const c10::FunctionS
   return k;
 }
 
-// --- operators without a kernel
-
-std::atomic<bridge_fallback> fallback_policy{BRIDGE_FALLBACK_WARN};
-std::atomic<bridge_decompose_fn> decompose{nullptr};
-std::mutex fallback_lock;
-std::map<std::string, uint64_t> &fallback_calls() {
-  static auto *calls = new std::map<std::string, uint64_t>();
-  return *calls;
-}
 std::map<std::string, std::string> &kernel_names() {
   static auto *names = new std::map<std::string, std::string>();
   return *names;
-}
-
-// The CPU refuses a generator of ours; one with the same seed, advanced with it, takes its place.
-void replace_generator(Stack *stack, size_t n) {
-  for (size_t i = stack->size() - n; i < stack->size(); i++) {
-    IValue &v = (*stack)[i];
-    if (!v.isGenerator() || v.toGenerator().device().type() != kDevice) continue;
-    auto *impl = static_cast<GeneratorImpl *>(v.toGenerator().unsafeGetGeneratorImpl());
-    std::lock_guard<std::mutex> lock(impl->mutex_);
-    v = at::make_generator<at::CPUGeneratorImpl>(impl->state.seed + impl->state.offset);
-    impl->state.offset += 4;
-  }
-}
-
-// The functional overload whose kernel can serve an out= overload that has none.
-std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle &op) {
-  const c10::FunctionSchema &schema = op.schema();
-  std::vector<c10::TypePtr> inputs;
-  size_t outs = 0;
-  for (const c10::Argument &a : schema.arguments()) {
-    if (!is_written(a))
-      inputs.push_back(a.real_type());
-    else if (!a.kwarg_only())
-      return std::nullopt;
-    else
-      outs++;
-  }
-  if (outs == 0 || outs != schema.returns().size()) return std::nullopt;
-  auto &dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
-    if (name.name != op.operator_name().name) continue;
-    auto other = dispatcher.findSchema(name);
-    if (!other || other->schema().arguments().size() != inputs.size() || other->schema().returns().size() != outs) continue;
-    // A composite kernel may be made of the out= overload itself.
-    if (!other->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
-    bool same = true;
-    for (size_t i = 0; i < inputs.size(); i++) {
-      const c10::Argument &a = other->schema().arguments()[i];
-      same = same && !is_written(a) && same_type(a.real_type(), inputs[i]);
-    }
-    for (const c10::Argument &r : other->schema().returns()) same = same && !is_tensor_list(r.real_type());
-    if (same) return other;
-  }
-  return std::nullopt;
-}
-
-void call_functional(const c10::OperatorHandle &functional, const c10::OperatorHandle &op, c10::DispatchKeySet keys,
-                     Stack *stack) {
-  const auto &args = op.schema().arguments();
-  IValue *frame = stack->data() + (stack->size() - args.size());
-  Stack inner;
-  std::vector<at::Tensor> outs;
-  for (size_t i = 0; i < args.size(); i++) {
-    if (is_written(args[i]))
-      outs.push_back(frame[i].toTensor());
-    else
-      inner.push_back(frame[i]);
-  }
-  functional.redispatchBoxed(keys, &inner);
-  for (size_t k = 0; k < outs.size(); k++) {
-    const at::Tensor result = inner[k].toTensor();
-    TORCH_CHECK(c10::canCast(result.scalar_type(), outs[k].scalar_type()), "result type ", result.scalar_type(),
-                " can't be cast to the desired output type ", outs[k].scalar_type());
-    at::native::resize_output(outs[k], result.sizes());
-    copy_tensor(outs[k], result, false);
-  }
-  torch::jit::drop(*stack, args.size());
-  for (at::Tensor &out : outs) stack->emplace_back(std::move(out));
-}
-
-void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *stack) {
-  if (auto functional = functional_of(op)) {
-    call_functional(*functional, op, keys, stack);
-    return;
-  }
-  const c10::OperatorName &op_name = op.operator_name();
-  const std::string name = c10::toString(op_name);
-  bool first;
-  {
-    std::lock_guard<std::mutex> lock(fallback_lock);
-    first = fallback_calls().emplace(name, 0).second;
-  }
-  if (first) {
-    bridge_decompose_fn find = decompose.load();
-    if (find && find(op_name.name.c_str(), op_name.overload_name.c_str())) {
-      {
-        std::lock_guard<std::mutex> lock(fallback_lock);
-        fallback_calls().erase(name);
-      }
-      op.redispatchBoxed(keys, stack);
-      return;
-    }
-  }
-  const bridge_fallback policy = fallback_policy.load();
-  TORCH_CHECK_NOT_IMPLEMENTED(policy != BRIDGE_FALLBACK_ERROR, "The operator '", name, "' is not implemented for the ",
-                              c10::DeviceTypeName(kDevice, true),
-                              " device, and TORCH_TPU_CPU_FALLBACK=error forbids running it on the CPU.");
-  if (first && policy == BRIDGE_FALLBACK_WARN)
-    TORCH_WARN("The operator '", name, "' is not implemented for the ", c10::DeviceTypeName(kDevice, true),
-               " device and runs on the CPU, which is slow. TORCH_TPU_CPU_FALLBACK=error turns this warning into an error, "
-               "TORCH_TPU_CPU_FALLBACK=silent hides it.");
-  {
-    std::lock_guard<std::mutex> lock(fallback_lock);
-    fallback_calls()[name]++;
-  }
-  replace_generator(stack, op.schema().arguments().size());
-  at::native::cpu_fallback(op, stack);
 }
 
 std::string base_of(const std::string &aten) { return aten.substr(0, aten.find('.')); }
@@ -1045,17 +539,8 @@ void register_row_kernels(torch::Library &aten) {
 
 }  // namespace tpu
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&tpu::fallback>()); }
-
 int bridge_precision_get(void) { return tpu::own_precision; }
 void bridge_precision_set(int precision) { tpu::own_precision = precision; }
-void bridge_fallback_set(bridge_fallback policy) { tpu::fallback_policy.store(policy); }
-bridge_fallback bridge_fallback_get(void) { return tpu::fallback_policy.load(); }
-void bridge_decompose_set(bridge_decompose_fn find) { tpu::decompose.store(find); }
-void bridge_fallback_each(void (*see)(void *, const char *, uint64_t), void *context) {
-  std::lock_guard<std::mutex> lock(tpu::fallback_lock);
-  for (const auto &[name, calls] : tpu::fallback_calls()) see(context, name.c_str(), calls);
-}
 void bridge_kernel_each(void (*see)(void *, const char *, const char *), void *context) {
   for (const auto &[name, row] : tpu::kernel_names()) see(context, name.c_str(), row.c_str());
 }

@@ -56,8 +56,11 @@ static PyObject *configure(PyObject *self, PyObject *args, PyObject *names) {
   Py_RETURN_NONE;
 }
 
-static PyObject *register_all(PyObject *self, PyObject *none) {
-  (void)self, (void)none;
+static PyObject *register_all(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *torch, *ours;
+  if (!PyArg_ParseTuple(args, "ss:register", &torch, &ours)) return NULL;
+  bridge_source_start(torch, ours);
   return done(bridge_register());
 }
 
@@ -366,7 +369,9 @@ static PyObject *set_decompose(PyObject *self, PyObject *arg) {
 static PyMethodDef methods[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "Remembers plugin paths, the cache and the number of CPU devices; before anything else."},
-    {"register", register_all, METH_NOARGS, "Registers the backend with PyTorch; once."},
+    {"register", register_all, METH_VARARGS,
+     "register(torch, ours): registers the backend with PyTorch, once. The folders of the two packages are not the user's "
+     "program."},
     NO(initialize, "Loads the plugin and creates the client."),
     NO(is_initialized, "Has the client been created in this process?"),
     NO(in_bad_fork, "Is this a forked child of a process that used the device?"),

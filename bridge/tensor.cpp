@@ -91,7 +91,7 @@ void resize_storage(c10::StorageImpl *storage, int64_t nbytes) {
   const c10::DataPtr &old = storage->_mutable_data_ptr_no_checks();
   if (old.get_deleter() != &release_storage) foreign_storage();
   auto *ours = static_cast<tpu_storage *>(old.get_context());
-  check(tpu_storage_resize(lane(), ours, nbytes));
+  check(tpu_storage_resize(recording_lane(), ours, nbytes));
   tpu_storage_retain(ours);  // the old DataPtr lets go of one count
   storage->set_data_ptr_noswap(
       c10::DataPtr(reinterpret_cast<void *>(tpu_storage_address(ours)), ours, &release_storage, old.device()));
@@ -219,7 +219,7 @@ void copy_on_device(const at::Tensor &dst, const at::Tensor &src) {
     expanded = src.expand(dst.sizes());
     s = view_of(expanded);
   }
-  check(tpu_copy(lane(), &s, &d));
+  check(tpu_copy(recording_lane(), &s, &d));
 }
 
 void write_to_device(const at::Tensor &dst, const at::Tensor &src) {
@@ -239,7 +239,7 @@ void write_to_device(const at::Tensor &dst, const at::Tensor &src) {
     same.copy_(host);
     host = same;
   }
-  check(tpu_write(lane(), &to.view, host.const_data_ptr()));
+  check(tpu_write(recording_lane(), &to.view, host.const_data_ptr()));
 }
 
 // Copies to the host that may still be under way. The destination is kept alive until its copy has ended.

@@ -50,7 +50,7 @@ def _load() -> None:
         devices=_int_env("TORCH_TPU_CPU_DEVICES", 0),
     )
     torch.utils.rename_privateuse1_backend("tpu")
-    _C.register()
+    _C.register(os.path.dirname(torch.__file__), os.path.dirname(__file__))
     from torch_tpu import device
 
     torch._register_device_module("tpu", device)

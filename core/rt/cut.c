@@ -69,8 +69,10 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
     const tpu_slot_use *u = &exe->slots[i];
     tpu_number offset = {.dtype = TPU_I64};
     const tpu_number *n = &offset;
-    if (u->index < seg->n_numbers) n = &seg->numbers[u->index];
-    else offset.i = seg->offsets[u->index - seg->n_numbers];
+    if (u->index < seg->n_numbers)
+      n = &seg->numbers[u->index];
+    else
+      offset.i = seg->offsets[u->index - seg->n_numbers];
     pack_one(u, n, words, doubles);
   }
   *out_n = 0;
@@ -78,8 +80,8 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
     if (!exe->pack_size[p]) continue;
     int64_t dim = exe->pack_size[p];
     status = tpu_buffer_from_host(tpu_rt.client, seg->device, p == TPU_PACK_WORDS ? TPU_U32 : TPU_F64, 1, &dim,
-                                  p == TPU_PACK_WORDS ? (const void *)words : (const void *)doubles, TPU_HOST_COPY,
-                                  &out[*out_n], NULL);
+                                  p == TPU_PACK_WORDS ? (const void *)words : (const void *)doubles, TPU_HOST_COPY, &out[*out_n],
+                                  NULL);
     if (!status) ++*out_n;
   }
   if (words != small_words) tpu_free(words);
@@ -92,6 +94,12 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
 }
 
 /* --- running a segment's program */
+static int64_t output_bytes(const tpu_segment *seg, const tpu_exe *exe) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < exe->n_outputs; i++) n += seg->values[exe->outputs[i]]->layout->nbytes;
+  return n;
+}
+
 #define SMALL_IO 64
 static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs + (exe->n_checks ? 1 : 0);
@@ -118,20 +126,25 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   tpu_status status = send_packs(seg, exe, packs, &n_packs);
   for (int i = 0; i < n_packs; i++) in[exe->n_params + (uint32_t)i] = packs[i];
   if (!status)
-    status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep,
-                         out, n_out, &done);
+    status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep, out,
+                         n_out, &done);
   for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
-  tpu_flag flag = {!status && exe->n_checks ? out[--n_out] : NULL, exe->n_checks, exe->check_rows};
+  if (status) status = tpu_blame_memory(tpu_blame_segment(status, seg), seg->device, output_bytes(seg, exe));
+  tpu_flag flag = {0};
+  if (!status && exe->n_checks) flag = tpu_flag_create(out[--n_out], exe, seg);
   if (!status && wait) {
-    status = tpu_event_await(tpu_rt.client, done);
+    status = tpu_blame_segment(tpu_event_await(tpu_rt.client, done), seg);
+    status = tpu_blame_memory(status, seg->device, output_bytes(seg, exe));
     if (flag.buffer) status = tpu_status_join(status, tpu_flag_read(flag));
     flag.buffer = NULL;
     if (status)
       for (uint32_t i = 0; i < n_out; i++) tpu_buffer_destroy(tpu_rt.client, out[i]);
   }
   for (uint32_t i = 0, k = 0; !status && i < exe->n_aliases; i++) { /* what was donated is no memory any more */
-    if (k < n_keep && keep[k] == exe->aliases[i].param) k++;
-    else tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(seg->values[exe->params[exe->aliases[i].param]]));
+    if (k < n_keep && keep[k] == exe->aliases[i].param)
+      k++;
+    else
+      tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(seg->values[exe->params[exe->aliases[i].param]]));
   }
   tpu_rt_lock();
   if (wait || status || !tpu_event_push(seg->device, done)) {
@@ -159,7 +172,8 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   return status;
 }
 
-/* After a failure: a storage whose old contents still exist gets them back, everything else that was to be made carries the error. */
+/* After a failure: a storage whose old contents still exist gets them back, everything else that was to be made carries the
+ * error. */
 static void poison(tpu_segment *seg, tpu_status status) {
   for (uint32_t i = 0; i < seg->n_values; i++) {
     tpu_value *v = seg->values[i];

@@ -1,6 +1,12 @@
 #include "base/alloc.h"
 #include "rt/private.h"
 
+tpu_flag tpu_flag_create(tpu_buffer *buffer, const tpu_exe *exe, const tpu_segment *seg) {
+  tpu_flag flag = {buffer, exe->n_checks, exe->check_rows, tpu_malloc(exe->n_checks * sizeof *flag.sources)};
+  for (uint32_t i = 0; flag.sources && i < exe->n_checks; i++) flag.sources[i] = seg->records[exe->check_records[i]].source;
+  return flag;
+}
+
 tpu_status tpu_flag_read(tpu_flag flag) {
   int32_t code = 0;
   tpu_event *done = NULL;
@@ -8,15 +14,18 @@ tpu_status tpu_flag_read(tpu_flag flag) {
   if (!status && done) status = tpu_event_await(tpu_rt.client, done);
   tpu_event_destroy(tpu_rt.client, done);
   tpu_buffer_destroy(tpu_rt.client, flag.buffer);
+  bool failed = code > 0 && (uint32_t)code <= flag.n_checks;
+  uint64_t source = failed && flag.sources ? flag.sources[code - 1] : 0;
+  tpu_free(flag.sources);
   if (status) { /* the program failed: its values tell */
     tpu_status_release(status);
     return NULL;
   }
-  if (code <= 0 || (uint32_t)code > flag.n_checks) return NULL;
-  return tpu_error(TPU_OUT_OF_RANGE,
-                   "index out of range in self: aten::%s was given an index outside its tensor. This was found when its program had "
-                   "run; TORCH_TPU_LAUNCH_BLOCKING=1 raises at the call itself",
-                   flag.rows[code - 1]->aten);
+  if (!failed) return NULL;
+  status = tpu_error(TPU_OUT_OF_RANGE,
+                     "index out of range in self. This was found when the program had run; TORCH_TPU_LAUNCH_BLOCKING=1 raises at "
+                     "the call itself");
+  return tpu_blame_call(status, flag.rows[code - 1]->aten, source);
 }
 
 #define MOST_FLAGS 256

@@ -27,8 +27,8 @@ typedef struct tpu_place { /* how logical [sizes] with dense strides lie in memo
   uint64_t hash;
 } tpu_place;
 const tpu_layout *tpu_layout_intern(tpu_dtype dtype, int rank, const int64_t *dims); /* NULL: out of memory */
-/* The strides, or row-major ones in `plain` if they differ from these only in leading dims of size 1, whose strides tell nothing but
- * the size of what the tensor was cut from: a program must not depend on it. */
+/* The strides, or row-major ones in `plain` if they differ from these only in leading dims of size 1, whose strides tell nothing
+ * but the size of what the tensor was cut from: a program must not depend on it. */
 const int64_t *tpu_strides_plain(int rank, const int64_t *sizes, const int64_t *strides, int64_t plain[TPU_MAX_RANK]);
 /* NULL and *out_dense = false if (sizes, strides) is not dense and non-overlapping. */
 const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, bool *out_dense);
@@ -39,7 +39,8 @@ typedef enum tpu_value_state {
   VALUE_LAUNCHING,
   VALUE_READY,
   VALUE_FAILED,
-  VALUE_FILL /* one number everywhere: becomes a constant of the program that reads it, or a buffer where it is state that gets updated */
+  VALUE_FILL /* one number everywhere: becomes a constant of the program that reads it, or a buffer where it is state that gets
+                updated */
 } tpu_value_state;
 typedef struct tpu_segment tpu_segment;
 typedef struct tpu_value {
@@ -55,11 +56,13 @@ typedef struct tpu_value {
   tpu_storage *home;    /* not yet READY: the storage it was made for, while that holds it; gets its old value back on failure */
   uint64_t leaf_serial; /* the last segment that reads it as a leaf (FILL: that has a constant for it), and the number there */
   uint32_t leaf_index;
-  tpu_buffer *buffer;   /* READY */
-  _Atomic(void *) host; /* READY and finished on a platform with host pointers: its data */
-  tpu_number fill;      /* FILL */
-  bool counted;         /* its bytes are in the device's account */
-  tpu_status error;     /* FAILED */
+  tpu_buffer *buffer;                        /* READY */
+  _Atomic(void *) host;                      /* READY and finished on a platform with host pointers: its data */
+  tpu_number fill;                           /* FILL */
+  bool counted;                              /* its bytes are in the device's account */
+  uint64_t source;                           /* where the user's program made it; 0: not known */
+  struct tpu_value *large_next, *large_prev; /* blame.c's list */
+  tpu_status error;                          /* FAILED */
 } tpu_value;
 #define NO_VALUE UINT32_MAX
 tpu_value *tpu_value_create(int device, const tpu_layout *layout, tpu_value_state state); /* refs 1; NULL: out of memory */
@@ -73,7 +76,8 @@ void tpu_value_set_buffer(tpu_value *v, tpu_buffer *buffer); /* takes it; accoun
 tpu_buffer *tpu_value_take_buffer(tpu_value *v);
 
 uint64_t tpu_next_address(void);
-/* Gives the storage another value (takes the reference); returns the old one, whose reference the caller drops without the lock. */
+/* Gives the storage another value (takes the reference); returns the old one, whose reference the caller drops without the lock.
+ */
 tpu_value *tpu_storage_swap(tpu_storage *s, tpu_value *v);
 struct tpu_storage {
   atomic_int refs;
@@ -105,11 +109,11 @@ struct tpu_signature {
   tpu_result *results;
   const tpu_place **places; /* natural place of each output; NULL: undefined */
   int64_t random_blocks;
-  uint32_t n_numbers;       /* with seed and offset */
-  bool is_fill;             /* the only result is one number everywhere: fill, or number fill_slot of the call */
-  uint32_t fill_slot;       /* NO_SLOT: fill */
+  uint32_t n_numbers; /* with seed and offset */
+  bool is_fill;       /* the only result is one number everywhere: fill, or number fill_slot of the call */
+  uint32_t fill_slot; /* NO_SLOT: fill */
   tpu_number fill;
-  int64_t *operand_bytes;   /* numel * element bytes if the operand is dense, else -1 */
+  int64_t *operand_bytes; /* numel * element bytes if the operand is dense, else -1 */
 };
 /* The signature of an internal kind over tensors; dtype: CONVERT's result. */
 tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_tensor *tensors, tpu_dtype dtype,
@@ -129,13 +133,14 @@ typedef struct tpu_rec {
   uint32_t out;    /* first in outs */
   uint32_t number; /* first in numbers */
   uint32_t offset; /* first in offsets; one per partial operand */
+  uint64_t source;
 } tpu_rec;
 struct tpu_segment {
   int device;
   uint64_t serial;
   tpu_precision precision; /* of what is recorded here */
-  uint64_t first_address; /* storages made since then have higher addresses */
-  tpu_hash key; /* over all but offsets, numbers and liveness */
+  uint64_t first_address;  /* storages made since then have higher addresses */
+  tpu_hash key;            /* over all but offsets, numbers and liveness */
   uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
   uint32_t cap_records, cap_refs, cap_outs, cap_numbers, cap_offsets, cap_values;
   tpu_rec *records;
@@ -147,21 +152,24 @@ struct tpu_segment {
   uint8_t *is_leaf;   /* per value */
   tpu_value **spare;  /* made ahead, so that recording itself cannot fail */
   uint32_t n_spare, cap_spare;
-  bool shared;        /* another segment of the device is or was open meanwhile: leaf marks may be overwritten */
-  tpu_map leaves;     /* if shared: value -> its number + 1 */
+  bool shared;    /* another segment of the device is or was open meanwhile: leaf marks may be overwritten */
+  tpu_map leaves; /* if shared: value -> its number + 1 */
   /* Looking for a loop, once the segment is long (loop.c). */
-  uint64_t *prints;   /* a fingerprint per call, once there are many */
+  uint64_t *prints;                                    /* a fingerprint per call, once there are many */
   uint32_t cap_prints, n_calls, n_prints, period, run; /* n_calls: since the segment's start */
-  tpu_map last_seen;  /* fingerprint -> position + 1 */
+  tpu_map last_seen;                                   /* fingerprint -> position + 1 */
   tpu_lane *lane;
-  tpu_segment *next;  /* in the pool of empty segments, or the list of orphans */
+  tpu_segment *next; /* in the pool of empty segments, or the list of orphans */
 };
 #define TPU_SEGMENT_MAX_RECORDS 8192
 /* From this length on a segment that has not been cut looks for the loop it is in. */
 #define TPU_LOOP_RECORDS 1024
+typedef struct tpu_node_source tpu_node_source;
 struct tpu_lane {
   atomic_int refs;
-  atomic_int mode; /* -1: the process' */
+  atomic_ullong source;   /* of what is recorded next */
+  tpu_node_source *nodes; /* NULL: none noted yet */
+  atomic_int mode;        /* -1: the process' */
   bool cut_later;
   int n_segments;
   tpu_segment **segments; /* by device; NULL: nothing pending */
@@ -169,25 +177,27 @@ struct tpu_lane {
 };
 bool tpu_is_partial(const tpu_signature *sig, int k, const tpu_layout *base);
 
-/* Notes the call just appended (fingerprint: its signature and the storages older than the segment it reads). True: the calls since
- * the segment's start are whole iterations of a loop, so this is a good place to cut. */
+/* Notes the call just appended (fingerprint: its signature and the storages older than the segment it reads). True: the calls
+ * since the segment's start are whole iterations of a loop, so this is a good place to cut. */
 bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint);
 void tpu_loop_reset(tpu_segment *seg);
 
 /* --- programs (program.c) */
-/* So many executables are kept in memory (each takes 0.1 MB or more); then the least recently used quarter of the programs goes. */
+/* So many executables are kept in memory (each takes 0.1 MB or more); then the least recently used quarter of the programs goes.
+ */
 #define TPU_MOST_EXECUTABLES 2048
 typedef struct tpu_exe {
   tpu_executable *executable;
   uint32_t n_params, n_outputs, n_slots, n_aliases;
-  uint32_t *params;  /* values, in argument order */
-  uint32_t *outputs; /* values */
+  uint32_t *params;    /* values, in argument order */
+  uint32_t *outputs;   /* values */
   tpu_slot_use *slots; /* index >= the segment's number count: an offset */
   uint32_t pack_size[TPU_PACK_COUNT];
-  tpu_alias *aliases; /* param = position among the arguments, output = position among the outputs */
-  uint64_t *output_set; /* bit per value */
-  uint32_t n_checks;    /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
+  tpu_alias *aliases;         /* param = position among the arguments, output = position among the outputs */
+  uint64_t *output_set;       /* bit per value */
+  uint32_t n_checks;          /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
   const tpu_row **check_rows; /* whose they are; immortal, so that a flag may outlive its program */
+  uint32_t *check_records;
   struct tpu_exe *next;
 } tpu_exe;
 typedef struct tpu_program {
@@ -201,12 +211,12 @@ typedef struct tpu_program {
   int64_t *offsets;
   int64_t *multiple; /* per offset: 0 if it is static; else it is a run-time slot, of multiples of this */
   tpu_exe *exes;
-  uint64_t used; /* when it was looked up last */
-  bool compiling; /* by some thread; `settled` tells its end */
+  uint64_t used;            /* when it was looked up last */
+  bool compiling;           /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
-/* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it compiles.
- * The result stays valid until the cache is cleared. */
+/* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it
+ * compiles. The result stays valid until the cache is cleared. */
 tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) TPU_MUST_USE;
 tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) TPU_MUST_USE;
 void tpu_program_cache_clear(void);
@@ -216,26 +226,42 @@ void tpu_disk_key(const char *text, size_t size, char out_hex[65]);
 /* NULL: a miss of any kind. Free with tpu_free. */
 char *tpu_disk_read(const char *key, size_t *out_size);
 bool tpu_disk_write(const char *key, const char *data, size_t size); /* best effort, atomic; false: not written */
-/* Only one process compiles a key: true if this one holds the lock (release with _unlock), false if there is no cache or it timed out. */
-int tpu_disk_lock(const char *key);   /* descriptor or -1 */
+/* Only one process compiles a key: true if this one holds the lock (release with _unlock), false if there is no cache or it timed
+ * out. */
+int tpu_disk_lock(const char *key); /* descriptor or -1 */
 void tpu_disk_unlock(int descriptor);
 
 /* --- launching (cut.c) */
 void tpu_segment_detach(tpu_segment *seg); /* from its lane or the orphans; lock held */
-/* Detaches and launches a segment; lock held on entry and exit, dropped in between. Failures are in the values; the returned status is
- * for who asked (retained). */
+/* Detaches and launches a segment; lock held on entry and exit, dropped in between. Failures are in the values; the returned
+ * status is for who asked (retained). */
 tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) TPU_MUST_USE;
 tpu_segment *tpu_segment_new(int device); /* from the pool; NULL: out of memory */
 void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held */
 /* Makes `v` READY: launches its segment or waits for who launches it. Lock held; may be dropped. FAILED: its error. */
 tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;
 
+/* --- whose fault it was (blame.c); each takes the status, NULL stays NULL; lock not held */
+/* Names a call and where it was made. */
+tpu_status tpu_blame_call(tpu_status status, const char *aten, uint64_t source) TPU_MUST_USE;
+/* Names the calls of a segment whose program failed. */
+tpu_status tpu_blame_segment(tpu_status status, const tpu_segment *seg) TPU_MUST_USE;
+/* Says where a value was made whose program failed while it ran. */
+tpu_status tpu_blame_value(tpu_status status, const tpu_value *v) TPU_MUST_USE;
+/* If memory ran out: says how much was asked for (0: not known), what is in use, and what the largest tensors are. */
+tpu_status tpu_blame_memory(tpu_status status, int device, int64_t asked) TPU_MUST_USE;
+/* A value got or lost its bytes. */
+void tpu_blame_note(tpu_value *v, bool is_live);
+
 /* --- flags of launched programs (flags.c) */
 typedef struct tpu_flag {
   tpu_buffer *buffer;
   uint32_t n_checks;
   const tpu_row **rows;
+  uint64_t *sources; /* of each check; NULL: not known; the flag's */
 } tpu_flag;
+/* The flag of a program that was launched for the segment. */
+tpu_flag tpu_flag_create(tpu_buffer *buffer, const tpu_exe *exe, const tpu_segment *seg);
 /* What the flag says; OUT_OF_RANGE names the op. Waits for the program; takes the buffer. Lock not held. */
 tpu_status tpu_flag_read(tpu_flag flag) TPU_MUST_USE;
 /* Keeps a flag for the next tpu_flags_settle. Lock held. False: no room, the caller reads it. */
@@ -266,7 +292,7 @@ typedef struct tpu_runtime {
   tpu_segment *orphans;
   tpu_segment *pool;
   bool no_checks; /* TORCH_TPU_INDEX_CHECKS=0 */
-  int busy; /* launches under way: programs must stay */
+  int busy;       /* launches under way: programs must stay */
   atomic_ullong next_serial;
   tpu_stats stats;
 } tpu_runtime;

@@ -21,11 +21,12 @@ static double now_s(void) {
 }
 
 /* --- from a segment to a graph */
-typedef struct wanted { /* what the program shall give, and how */
-  const int64_t *multiple;  /* per offset, as a program's; NULL: all static */
-  const uint64_t *live;     /* outputs; NULL: everything produced that is alive now */
+typedef struct wanted {         /* what the program shall give, and how */
+  const int64_t *multiple;      /* per offset, as a program's; NULL: all static */
+  const uint64_t *live;         /* outputs; NULL: everything produced that is alive now */
   uint32_t *outputs, n_outputs; /* filled: values */
-  const tpu_row **check_rows;   /* filled: one per check; room for one per record */
+  const tpu_row **check_rows;   /* filled: one per check; room for one per operand or result */
+  uint32_t *check_records;      /* likewise */
   uint32_t n_checks;
 } wanted;
 
@@ -65,8 +66,10 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
     case SIG_FILL: {
       const tpu_record_out *o = &seg->outs[r->out];
       const tpu_layout *l = o->layout;
-      if (sig->kind == SIG_FILL) vals[o->value] = tpu_broadcast_to(b, tpu_slot(b, r->number, l->dtype), l->rank, l->dims);
-      else vals[o->value] = tpu_full(b, l->dtype, l->rank, l->dims, sig->kind == SIG_ONE);
+      if (sig->kind == SIG_FILL)
+        vals[o->value] = tpu_broadcast_to(b, tpu_slot(b, r->number, l->dtype), l->rank, l->dims);
+      else
+        vals[o->value] = tpu_full(b, l->dtype, l->rank, l->dims, sig->kind == SIG_ONE);
       return;
     }
     case SIG_STORE: {
@@ -97,7 +100,8 @@ static void lower_record(tpu_build *b, const tpu_segment *seg, const tpu_rec *r,
   tpu_lower_call(b, &args, &outs);
   if (tpu_build_failed(b)) return;
   for (int k = 0; k < sig->n_out; k++)
-    if (seg->outs[r->out + (uint32_t)k].value != NO_VALUE) place_result(b, &seg->outs[r->out + (uint32_t)k], outs.out[k].val, vals);
+    if (seg->outs[r->out + (uint32_t)k].value != NO_VALUE)
+      place_result(b, &seg->outs[r->out + (uint32_t)k], outs.out[k].val, vals);
 }
 
 /* 1 + the number of the first check that failed, else 0. */
@@ -105,7 +109,10 @@ static tpu_val flag_of(tpu_build *b, const tpu_segment *seg, const tpu_checks *c
   b->scope = 0;
   tpu_val code = tpu_scalar_i(b, TPU_I32, 0);
   for (uint32_t i = checks->n; i-- > 0;) code = tpu_select(b, checks->bad[i], tpu_scalar_i(b, TPU_I32, (int64_t)i + 1), code);
-  for (uint32_t i = 0; i < checks->n; i++) w->check_rows[i] = seg->records[checks->scope[i] - 1].sig->args.row;
+  for (uint32_t i = 0; i < checks->n; i++) {
+    w->check_records[i] = checks->scope[i] - 1;
+    w->check_rows[i] = seg->records[w->check_records[i]].sig->args.row;
+  }
   w->n_checks = checks->n;
   return code;
 }
@@ -137,7 +144,7 @@ static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted
     if (tpu_build_failed(&b)) {
       status = tpu_build_status(&b);
       const tpu_row *row = seg->records[r].sig->args.row;
-      if (row) status = tpu_status_prefix(status, "while compiling %s: ", row->aten);
+      status = tpu_blame_call(status, row ? row->aten : "copy_", seg->records[r].source);
       break;
     }
   }
@@ -159,7 +166,8 @@ static tpu_status build(const tpu_segment *seg, const tpu_target *target, wanted
 }
 
 /* Which leaf's buffer each output may take: the one whose storage it took over. */
-static uint32_t plan_aliases(const tpu_segment *seg, const wanted *w, const uint32_t *leaf_param, uint8_t *taken, tpu_alias *out) {
+static uint32_t plan_aliases(const tpu_segment *seg, const wanted *w, const uint32_t *leaf_param, uint8_t *taken,
+                             tpu_alias *out) {
   uint32_t n = 0;
   for (uint32_t k = 0; k < w->n_outputs; k++) {
     const tpu_value *v = seg->values[w->outputs[k]];
@@ -192,6 +200,7 @@ static void exe_destroy(tpu_exe *e) {
   tpu_free(e->params);
   tpu_free(e->outputs);
   tpu_free(e->slots);
+  tpu_free(e->check_records);
   tpu_free(e->aliases);
   tpu_free(e->output_set);
   tpu_free(e);
@@ -204,7 +213,7 @@ static void *copy_of(const void *p, size_t size) {
 }
 
 /* Compiles the text, through the disk cache if there is one. */
-static tpu_status load(const tpu_strbuf *text, tpu_executable **out) {
+static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_executable **out) {
   char key[65];
   bool disk = tpu_rt_config()->cache_dir && tpu_rt.quirks->deserialize;
   int lock = -1;
@@ -232,6 +241,7 @@ static tpu_status load(const tpu_strbuf *text, tpu_executable **out) {
   tpu_compile_options options = {0};
   tpu_status status = tpu_compile(tpu_rt.client, text->data, text->size, &options, out);
   double seconds = now_s() - start;
+  status = tpu_blame_segment(status, seg);
   bool written = false;
   if (!status && disk) {
     char *data;
@@ -293,9 +303,10 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   e->params = tpu_malloc(sizeof *e->params * (m->n_params + 1));
   e->outputs = copy_of(w->outputs, sizeof *e->outputs * w->n_outputs);
   e->slots = copy_of(m->slots, sizeof *e->slots * m->n_slots);
+  e->check_records = copy_of(w->check_records, sizeof *e->check_records * w->n_checks);
   e->aliases = tpu_malloc(sizeof *e->aliases * (n_aliases + 1));
   e->output_set = tpu_calloc((seg->n_values + 63) / 64 + 1, sizeof *e->output_set);
-  if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set || !e->check_rows) {
+  if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set || !e->check_rows || !e->check_records) {
     exe_destroy(e);
     return NULL;
   }
@@ -312,22 +323,26 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
   w->outputs = tpu_malloc((seg->n_values + 1) * sizeof *w->outputs);
   w->check_rows = tpu_malloc((seg->n_values + seg->n_refs + 1) * sizeof *w->check_rows);
+  w->check_records = tpu_malloc((seg->n_values + seg->n_refs + 1) * sizeof *w->check_records);
   tpu_alias *aliases = tpu_malloc((seg->n_values + 1) * sizeof *aliases);
   tpu_strbuf text = {0};
   tpu_module module = {0};
   uint32_t n_aliases = 0;
   tpu_status status = NULL;
   tpu_exe *e = NULL;
-  if (!graph || !flat || !leaf || !w->outputs || !aliases || !w->check_rows) status = out_of_memory();
+  if (!graph || !flat || !leaf || !w->outputs || !aliases || !w->check_rows || !w->check_records) status = out_of_memory();
   if (!status) status = emit(seg, w, graph, flat, leaf, &text, &module, aliases, &n_aliases);
   if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
-  if (!status) status = load(&text, &e->executable);
-  if (status) exe_destroy(e);
-  else *out = e;
+  if (!status) status = load(seg, &text, &e->executable);
+  if (status)
+    exe_destroy(e);
+  else
+    *out = e;
   tpu_strbuf_destroy(&text);
   tpu_free(leaf);
   tpu_free(w->outputs);
   tpu_free((void *)w->check_rows);
+  tpu_free(w->check_records);
   tpu_free(aliases);
   tpu_graph_destroy(graph);
   tpu_graph_destroy(flat);
@@ -343,7 +358,8 @@ static bool same_program(const tpu_program *p, const tpu_segment *seg) {
   for (uint32_t i = 0; i < p->n_records; i++)
     if (p->records[i].sig != seg->records[i].sig) return false;
   for (uint32_t i = 0; i < p->n_outs; i++)
-    if (p->outs[i].value != seg->outs[i].value || p->outs[i].layout != seg->outs[i].layout || p->outs[i].place != seg->outs[i].place)
+    if (p->outs[i].value != seg->outs[i].value || p->outs[i].layout != seg->outs[i].layout ||
+        p->outs[i].place != seg->outs[i].place)
       return false;
   for (uint32_t i = 0; i < p->n_values; i++)
     if (p->layouts[i] != seg->values[i]->layout || p->replaces[i] != seg->values[i]->replaces) return false;
@@ -381,8 +397,8 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a < 0 ? -a : a;
 }
 
-/* The offsets in which the segment differs from `like` become run-time slots. Each is known to be a multiple of the innermost dims of
- * the base that divide what was seen: a position among rows stays one. */
+/* The offsets in which the segment differs from `like` become run-time slots. Each is known to be a multiple of the innermost
+ * dims of the base that divide what was seen: a position among rows stays one. */
 static void free_offsets(const tpu_segment *seg, const tpu_program *like, int64_t *multiple) {
   for (uint32_t r = 0; r < seg->n_records; r++) {
     const tpu_rec *rec = &seg->records[r];
@@ -479,8 +495,10 @@ static int by_use(const void *a, const void *b) {
 static void forget(tpu_program *p) {
   tpu_program *head = tpu_map_get(&programs, p->key.lo);
   if (head == p) {
-    if (p->next) (void)tpu_map_put(&programs, p->key.lo, p->next); /* replaces: cannot fail */
-    else (void)tpu_map_remove(&programs, p->key.lo);
+    if (p->next)
+      (void)tpu_map_put(&programs, p->key.lo, p->next); /* replaces: cannot fail */
+    else
+      (void)tpu_map_remove(&programs, p->key.lo);
   } else {
     while (head->next != p) head = head->next;
     head->next = p->next;

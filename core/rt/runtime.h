@@ -8,8 +8,8 @@
  * A call is looked up (tpu_signature_get: nothing is recorded, errors are the user's and come back here), then recorded
  * (tpu_record). Nothing runs until a cut: a value the host asks for, tpu_synchronize, tpu_cut.
  *
- * Thread-safe unless said otherwise. One runtime per process, created on first use. In a forked child every release is a no-op and every other
- * function fails with FAILED_PRECONDITION before it takes a lock.
+ * Thread-safe unless said otherwise. One runtime per process, created on first use. In a forked child every release is a no-op
+ * and every other function fails with FAILED_PRECONDITION before it takes a lock.
  *
  * May include: base, ir, aten, pjrt.
  */
@@ -33,10 +33,10 @@ void tpu_configure(const tpu_config *config);
 tpu_status tpu_initialize(void) TPU_MUST_USE;
 bool tpu_is_initialized(void);
 bool tpu_in_bad_fork(void);
-void tpu_after_fork_child(void);  /* registered with pthread_atfork by tpu_initialize */
+void tpu_after_fork_child(void);      /* registered with pthread_atfork by tpu_initialize */
 tpu_client *tpu_runtime_client(void); /* NULL before initialisation */
 const tpu_target *tpu_runtime_target(void);
-int tpu_device_count(void);       /* without loading the plugin where possible (CPU: the configured number); 0 if there is no plugin */
+int tpu_device_count(void); /* without loading the plugin where possible (CPU: the configured number); 0 if there is no plugin */
 
 /* --- modes and policy */
 typedef enum tpu_mode { TPU_DEFER_AND_FUSE, TPU_DEFER_NEVER, TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING } tpu_mode;
@@ -47,12 +47,22 @@ tpu_precision tpu_precision_get(void);
 
 /* --- lanes */
 typedef struct tpu_lane tpu_lane;
-tpu_lane *tpu_lane_create(void);       /* NULL: out of memory */
+tpu_lane *tpu_lane_create(void); /* NULL: out of memory */
 tpu_lane *tpu_lane_retain(tpu_lane *lane);
 /* The lane's own mode; -1: the process' one. It goes where the lane goes, so to the threads that run its backward too. */
 void tpu_lane_mode_set(tpu_lane *lane, int mode);
 int tpu_lane_mode_get(const tpu_lane *lane);
 void tpu_lane_release(tpu_lane *lane); /* what is pending stays and runs when somebody needs it */
+
+/* --- source lines: where in the user's program a call is made, a number that only the describer understands; 0: not known */
+/* Of what the lane records from now on. */
+void tpu_lane_source_set(tpu_lane *lane, uint64_t source);
+/* The lane's call at `source` made the autograd node of that sequence number: what its backward records has the same source. */
+void tpu_lane_node_note(tpu_lane *lane, uint64_t sequence, uint64_t source);
+uint64_t tpu_lane_node_find(const tpu_lane *lane, uint64_t sequence); /* 0: not noted, or long ago */
+/* The text of a source, for people (allocated by tpu_malloc); NULL: not known. Called from any thread, without a lock. */
+typedef char *(*tpu_source_text_fn)(uint64_t source);
+void tpu_source_describer_set(tpu_source_text_fn text);
 
 /* --- storages */
 typedef struct tpu_storage tpu_storage;
@@ -75,12 +85,13 @@ typedef struct tpu_tensor {
   const int64_t *sizes, *strides;
   int64_t offset;
 } tpu_tensor;
-/* Tells a storage without contents the shape it will be used in (torch.empty with these sizes and strides); optional, only helps. */
+/* Tells a storage without contents the shape it will be used in (torch.empty with these sizes and strides); optional, only helps.
+ */
 void tpu_storage_hint(tpu_storage *storage, const tpu_tensor *as);
 
 /* --- random generators */
 typedef struct tpu_generator { /* thread-compatible; the caller locks */
-  uint64_t seed, offset; /* offset in Philox blocks */
+  uint64_t seed, offset;       /* offset in Philox blocks */
 } tpu_generator;
 
 /* --- calls */
@@ -100,8 +111,8 @@ typedef struct tpu_call {
   const tpu_arg *args;       /* .first of tensors and numbers index the arrays below */
   const tpu_tensor *tensors; /* storage NULL: absent (in a Tensor?[]); all on `device` */
   const tpu_number *numbers;
-  tpu_generator *generator;  /* random rows: advanced by what the call draws */
-  uint8_t default_dtype;     /* tpu_dtype of torch.get_default_dtype(); 0: float32 */
+  tpu_generator *generator; /* random rows: advanced by what the call draws */
+  uint8_t default_dtype;    /* tpu_dtype of torch.get_default_dtype(); 0: float32 */
 } tpu_call;
 
 typedef struct tpu_result {
@@ -119,7 +130,8 @@ const tpu_result *tpu_signature_output(const tpu_signature *signature, int k);
 
 /* Records the call. For output k: where dst != NULL and dst[k].storage != NULL the result, converted to dst's dtype, is stored
  * through that view (its sizes must be the result's); else out[k] becomes a new storage (owned by the caller) of the result's
- * sizes and strides, NULL if undefined. On failure nothing was recorded and nothing changed. In the per-op modes it has been launched. */
+ * sizes and strides, NULL if undefined. On failure nothing was recorded and nothing changed. In the per-op modes it has been
+ * launched. */
 tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature *signature, const tpu_tensor *dst,
                       tpu_storage **out) TPU_MUST_USE;
 
@@ -141,14 +153,14 @@ tpu_status tpu_read_scalar(tpu_lane *lane, const tpu_tensor *src, void *out_elem
 tpu_status tpu_cut(tpu_lane *lane, int device) TPU_MUST_USE; /* device -1: all */
 /* A natural end of an iteration was reached (an optimizer stepped): the next recorded call starts a new program. */
 void tpu_cut_later(tpu_lane *lane);
-/* Launches everything pending on the device, in all lanes, and waits until it has run. Returns the first failure of programs since
- * the last call that no value carries. */
+/* Launches everything pending on the device, in all lanes, and waits until it has run. Returns the first failure of programs
+ * since the last call that no value carries. */
 tpu_status tpu_synchronize(int device) TPU_MUST_USE;
 /* Is all work launched so far finished (pending work is launched first)? */
 tpu_status tpu_query(tpu_lane *lane, int device, bool *out_done) TPU_MUST_USE;
 
 /* --- accounting */
-typedef struct tpu_memory_info { /* bytes */
+typedef struct tpu_memory_info {  /* bytes */
   int64_t allocated, peak, limit; /* live buffers of this runtime; limit -1: not known */
   int64_t allocations, frees;     /* since start */
 } tpu_memory_info;

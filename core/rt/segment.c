@@ -12,6 +12,7 @@ tpu_lane *tpu_lane_create(void) {
   if (!lane) return NULL;
   atomic_init(&lane->refs, 1);
   atomic_init(&lane->mode, -1);
+  atomic_init(&lane->source, 0);
   if (tpu_in_bad_fork()) return lane; /* can record nothing */
   tpu_rt_lock();
   lane->next = tpu_rt.lanes;
@@ -52,8 +53,10 @@ void tpu_lane_release(tpu_lane *lane) {
     seg->next = *list;
     *list = seg;
   }
-  if (lane->prev) lane->prev->next = lane->next;
-  else tpu_rt.lanes = lane->next;
+  if (lane->prev)
+    lane->prev->next = lane->next;
+  else
+    tpu_rt.lanes = lane->next;
   if (lane->next) lane->next->prev = lane->prev;
   tpu_rt_unlock();
   for (tpu_segment *next; dead; dead = next) {
@@ -61,6 +64,7 @@ void tpu_lane_release(tpu_lane *lane) {
     tpu_segment_free(dead);
   }
   tpu_free(lane->segments);
+  tpu_free(lane->nodes);
   tpu_free(lane);
 }
 
@@ -86,8 +90,10 @@ static void share(tpu_segment *seg) {
 
 tpu_segment *tpu_segment_new(int device) {
   tpu_segment *seg = tpu_rt.pool;
-  if (seg) tpu_rt.pool = seg->next;
-  else if (!(seg = tpu_calloc(1, sizeof *seg))) return NULL;
+  if (seg)
+    tpu_rt.pool = seg->next;
+  else if (!(seg = tpu_calloc(1, sizeof *seg)))
+    return NULL;
   seg->device = device;
   seg->serial = atomic_fetch_add_explicit(&tpu_rt.next_serial, 1, memory_order_relaxed);
   seg->precision = tpu_precision_get();
@@ -170,8 +176,8 @@ static tpu_status lane_segment(tpu_lane *lane, int device, tpu_segment **out) {
   return NULL;
 }
 
-/* What the operands' storages hold must be usable in `lane`: launches what other segments owe, waits for what is being launched. The
- * lock may be dropped; true in *again if it was. */
+/* What the operands' storages hold must be usable in `lane`: launches what other segments owe, waits for what is being launched.
+ * The lock may be dropped; true in *again if it was. */
 static tpu_status settle_foreign(const tpu_segment *seg, tpu_storage *s, bool updated, bool *again) {
   tpu_value *v = s->value;
   if (!v) return NULL;
@@ -212,6 +218,8 @@ static uint32_t value_ref(tpu_segment *seg, tpu_value *v) {
   return i;
 }
 
+static uint64_t source_now(const tpu_segment *seg) { return atomic_load_explicit(&seg->lane->source, memory_order_relaxed); }
+
 /* Makes sure that `n` values can be added without failing. */
 static bool stash(tpu_segment *seg, uint32_t n) {
   if (!grow(&seg->spare, &seg->cap_spare, n, sizeof(tpu_value *))) return false;
@@ -229,6 +237,7 @@ static tpu_value *add_value(tpu_segment *seg, const tpu_layout *layout) {
   v->device = seg->device;
   v->layout = layout;
   v->segment = seg;
+  v->source = source_now(seg);
   v->index = seg->n_values;
   seg->values[seg->n_values] = v; /* the creation's reference is the segment's */
   seg->is_leaf[seg->n_values++] = 0;
@@ -295,8 +304,12 @@ static bool number_is(const tpu_number *n, double what) {
 static tpu_value *append_constant(tpu_segment *seg, const tpu_layout *layout, const tpu_number *number) {
   const tpu_signature *sig = !number || number_is(number, 0) ? tpu_rt.zero : number_is(number, 1) ? tpu_rt.one : tpu_rt.fill;
   tpu_value *v = add_value(seg, layout);
-  seg->records[seg->n_records++] =
-      (tpu_rec){.sig = sig, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  seg->records[seg->n_records++] = (tpu_rec){.sig = sig,
+                                             .ref = seg->n_refs,
+                                             .out = seg->n_outs,
+                                             .number = seg->n_numbers,
+                                             .offset = seg->n_offsets,
+                                             .source = source_now(seg)};
   seg->outs[seg->n_outs++] = (tpu_record_out){.value = v->index, .layout = layout};
   if (sig == tpu_rt.fill) seg->numbers[seg->n_numbers++] = *number;
   tpu_hash_mix(&seg->key, sig->hash.lo);
@@ -364,15 +377,19 @@ static bool same_sizes(const tpu_tensor *d, const tpu_result *r) {
   return d->rank == r->rank && (d->rank == 0 || memcmp(d->sizes, r->sizes, sizeof(int64_t) * (size_t)d->rank) == 0);
 }
 
-/* Appends STORE: the view `d` of its storage replaced by value number `src`. Reserved before. Returns the storage's old value, whose
- * reference the caller drops without the lock. */
+/* Appends STORE: the view `d` of its storage replaced by value number `src`. Reserved before. Returns the storage's old value,
+ * whose reference the caller drops without the lock. */
 static tpu_value *append_store(tpu_segment *seg, const tpu_signature *store, const tpu_tensor *d, uint32_t src,
                                const tpu_layout *src_layout, int64_t src_offset) {
   const tpu_layout *layout = d->storage->value->layout;
   uint32_t base = value_ref(seg, d->storage->value);
   tpu_value *v = add_value(seg, layout);
-  seg->records[seg->n_records++] =
-      (tpu_rec){.sig = store, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  seg->records[seg->n_records++] = (tpu_rec){.sig = store,
+                                             .ref = seg->n_refs,
+                                             .out = seg->n_outs,
+                                             .number = seg->n_numbers,
+                                             .offset = seg->n_offsets,
+                                             .source = source_now(seg)};
   seg->refs[seg->n_refs++] = base;
   seg->refs[seg->n_refs++] = src;
   tpu_hash_mix(&seg->key, store->hash.lo);
@@ -450,7 +467,8 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
   for (int k = 0; dst && k < n; k++)
     if (dst[k].storage && plans[k].store) TPU_TRY(plan_undefined(dst[k].storage, dst[k].dtype, &undefined));
   uint32_t nt = (uint32_t)call->n_tensors, outs = (uint32_t)n * (dst ? 2 : 1) + undefined;
-  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers + undefined) || !stash(seg, outs)) return out_of_memory();
+  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers + undefined) || !stash(seg, outs))
+    return out_of_memory();
 
   if (undefined) {
     for (int i = 0; i < call->n_tensors; i++)
@@ -459,7 +477,12 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
       if (dst[k].storage && plans[k].store) define(seg, dst[k].storage);
   }
   tpu_rec *r = &seg->records[seg->n_records++];
-  *r = (tpu_rec){.sig = sig, .ref = seg->n_refs, .out = seg->n_outs, .number = seg->n_numbers, .offset = seg->n_offsets};
+  *r = (tpu_rec){.sig = sig,
+                 .ref = seg->n_refs,
+                 .out = seg->n_outs,
+                 .number = seg->n_numbers,
+                 .offset = seg->n_offsets,
+                 .source = source_now(seg)};
   tpu_hash_mix(&seg->key, sig->hash.lo);
   for (int i = 0; i < call->n_tensors; i++) add_operand(seg, sig, i, &call->tensors[i]);
   for (int i = 0; i < call->n_numbers; i++) seg->numbers[seg->n_numbers++] = call->numbers[i];
@@ -481,9 +504,12 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
     uint32_t index = seg->outs[first + (uint32_t)k].value;
     if (index == NO_VALUE) continue;
     tpu_value *v = seg->values[index];
-    if (fresh[k]) (void)storage_assign(NULL, fresh[k], v);
-    else if (!plans[k].store) old[(*n_old)++] = storage_assign(seg, dst[k].storage, v);
-    else old[(*n_old)++] = append_store(seg, plans[k].store, &dst[k], index, v->layout, 0);
+    if (fresh[k])
+      (void)storage_assign(NULL, fresh[k], v);
+    else if (!plans[k].store)
+      old[(*n_old)++] = storage_assign(seg, dst[k].storage, v);
+    else
+      old[(*n_old)++] = append_store(seg, plans[k].store, &dst[k], index, v->layout, 0);
   }
   tpu_rt.stats.calls++;
   seg->n_calls++;
@@ -498,8 +524,7 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
 }
 
 #define SMALL 16
-tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst,
-                      tpu_storage **out) {
+tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature *sig, const tpu_tensor *dst, tpu_storage **out) {
   TPU_TRY(tpu_rt_enter());
   int n = sig->n_out;
   plan small_plans[SMALL], *plans = small_plans;
@@ -534,8 +559,10 @@ tpu_status tpu_record(tpu_lane *lane, const tpu_call *call, const tpu_signature 
     for (int i = 0; i < n_old; i++) tpu_value_release(old[i]);
   }
   for (int k = 0; k < made; k++) {
-    if (status) tpu_storage_release(fresh[k]);
-    else out[k] = fresh[k];
+    if (status)
+      tpu_storage_release(fresh[k]);
+    else
+      out[k] = fresh[k];
   }
   tpu_free(block);
   return status;

@@ -39,7 +39,8 @@ static int coalesce(int rank, int64_t *sizes, int64_t *a, int64_t *b) {
   return n;
 }
 
-static void copy_strided(const tpu_tensor *t, char *dst, const int64_t *dst_strides, const char *src, const int64_t *src_strides) {
+static void copy_strided(const tpu_tensor *t, char *dst, const int64_t *dst_strides, const char *src,
+                         const int64_t *src_strides) {
   int64_t item = tpu_dtype_bytes(t->dtype), sizes[TPU_MAX_RANK], a[TPU_MAX_RANK], b[TPU_MAX_RANK];
   for (int i = 0; i < t->rank; i++) {
     if (t->sizes[i] == 0) return;
@@ -70,7 +71,7 @@ static tpu_status upload(const tpu_tensor *dst, const tpu_place *place, const vo
   tpu_status status = tpu_buffer_from_host(tpu_rt.client, dst->storage->device, l->dtype, l->rank, l->dims,
                                            ordered ? ordered : data, TPU_HOST_COPY, &buffer, NULL);
   tpu_free(ordered);
-  if (status) return status;
+  if (status) return tpu_blame_memory(status, dst->storage->device, l->nbytes);
   tpu_value *v = tpu_value_create(dst->storage->device, l, VALUE_READY);
   if (!v) {
     tpu_buffer_destroy(tpu_rt.client, buffer);
@@ -82,13 +83,16 @@ static tpu_status upload(const tpu_tensor *dst, const tpu_place *place, const vo
 }
 
 static void encode(const tpu_number *n, tpu_dtype dtype, uint8_t out[TPU_ELEMENT_BYTES]) {
-  if (n->dtype == TPU_F64) tpu_number_from_double(dtype, n->f, out);
-  else if (n->dtype != TPU_C128) tpu_number_from_int(dtype, n->i, out);
+  if (n->dtype == TPU_F64)
+    tpu_number_from_double(dtype, n->f, out);
+  else if (n->dtype != TPU_C128)
+    tpu_number_from_int(dtype, n->i, out);
   else if (tpu_is_complex(dtype)) {
     tpu_dtype real = tpu_dtype_real(dtype);
     tpu_number_from_double(real, n->c[0], out);
     tpu_number_from_double(real, n->c[1], out + tpu_dtype_bytes(real));
-  } else tpu_number_from_double(dtype, n->c[0], out);
+  } else
+    tpu_number_from_double(dtype, n->c[0], out);
 }
 
 tpu_status tpu_value_upload_fill(tpu_value *v) {
@@ -111,8 +115,10 @@ tpu_status tpu_value_upload_fill(tpu_value *v) {
     done += n;
   }
   tpu_buffer *buffer = NULL;
-  if (!status) status = tpu_buffer_from_host(tpu_rt.client, v->device, l->dtype, l->rank, l->dims, data, TPU_HOST_COPY, &buffer, NULL);
+  if (!status)
+    status = tpu_buffer_from_host(tpu_rt.client, v->device, l->dtype, l->rank, l->dims, data, TPU_HOST_COPY, &buffer, NULL);
   tpu_free(data);
+  status = tpu_blame_memory(status, v->device, l->nbytes);
   tpu_rt_lock();
   if (!status) {
     tpu_value_set_buffer(v, buffer);
@@ -188,7 +194,7 @@ static tpu_status take_value(tpu_storage *s, tpu_value **out) {
 static tpu_status host_pointer(tpu_value *v, const char **out) {
   void *p = atomic_load_explicit(&v->host, memory_order_acquire);
   if (!p) {
-    TPU_TRY(tpu_buffer_await(tpu_rt.client, v->buffer));
+    TPU_TRY(tpu_blame_value(tpu_buffer_await(tpu_rt.client, v->buffer), v));
     TPU_TRY(tpu_buffer_pointer(tpu_rt.client, v->buffer, &p));
     atomic_store_explicit(&v->host, p, memory_order_release);
   }
@@ -248,7 +254,7 @@ tpu_status tpu_read(tpu_lane *lane, const tpu_tensor *src, void *data) {
   if (!done) return NULL;
   tpu_status status = tpu_event_await(tpu_rt.client, done);
   tpu_event_destroy(tpu_rt.client, done);
-  return status;
+  return tpu_blame_memory(status, src->storage->device, 0);
 }
 
 tpu_status tpu_read_scalar(tpu_lane *lane, const tpu_tensor *src, void *out_element) { return tpu_read(lane, src, out_element); }

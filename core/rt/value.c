@@ -83,6 +83,7 @@ static void count(tpu_value *v, bool counted) {
   if (v->counted == counted) return;
   v->counted = counted;
   account(v->device, counted ? v->layout->nbytes : -v->layout->nbytes);
+  tpu_blame_note(v, counted);
 }
 
 tpu_value *tpu_value_fill(int device, const tpu_layout *layout, const tpu_number *number) {
