@@ -108,10 +108,25 @@ def test_three_steps(name, options):
     same(run, rtol=1e-3, atol=1e-4)
 
 
-def test_sparse_gradients_say_what_is_missing():
-    table = nn.Embedding(5, 3, sparse=True).to("tpu")
-    with pytest.raises(NotImplementedError):
-        table(torch.tensor([1, 2]).to("tpu")).sum().backward()
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize("name", ["SGD", "SparseAdam", "Adagrad"])
+def test_sparse_gradients(kind, name):
+    def run(device):
+        table = kind(7, 3, sparse=True)
+        with torch.no_grad():
+            table.weight.copy_(torch.arange(21.0).view(7, 3).sin())
+        table.to(device)
+        o = getattr(torch.optim, name)(table.parameters(), lr=0.05)
+        for k in range(3):
+            o.zero_grad()
+            index = torch.tensor([[1, 4, 1], [5, k, 2]], device=device)
+            (table(index) * torch.arange(3.0, device=device)).square().sum().backward()
+            assert table.weight.grad.is_sparse
+            o.step()
+        return [table.weight, *o.state[table.weight].values()]
+
+    with torch.tpu.cpu_fallback("error"):
+        same(run)
 
 
 @pytest.mark.parametrize("scheduler", ["OneCycleLR", "CosineAnnealingWarmRestarts", "ReduceLROnPlateau", "LambdaLR"])
