@@ -14,6 +14,11 @@ void *tpu_realloc(void *p, size_t size);
 void tpu_free(void *p);
 char *tpu_strdup(const char *s);
 
+/* Sets the process' allocator up for device buffers in host memory, where it can be; MALLOC_* variables win. */
+void tpu_alloc_tune(void);
+/* Gives free memory back to the system, where the allocator can. */
+void tpu_alloc_trim(void);
+
 /* Tests: let the call after `after` more successful ones fail, once; -1 never fails. */
 void tpu_alloc_fail_after(int64_t after);
 /* Live blocks from tpu_malloc and its kin, process-wide. */

@@ -94,12 +94,6 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
 }
 
 /* --- running a segment's program */
-static int64_t output_bytes(const tpu_segment *seg, const tpu_exe *exe) {
-  int64_t n = 0;
-  for (uint32_t i = 0; i < exe->n_outputs; i++) n += seg->values[exe->outputs[i]]->layout->nbytes;
-  return n;
-}
-
 #define SMALL_IO 64
 static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs + (exe->n_checks ? 1 : 0);
@@ -114,6 +108,7 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   int n_packs = 0;
   size_t n_keep = 0;
   tpu_event *done = NULL;
+  tpu_event_pace(seg->device, exe->input_bytes + exe->output_bytes);
   for (uint32_t i = 0; i < exe->n_params; i++) in[i] = seg->values[exe->params[i]]->buffer;
   /* A leaf somebody else still holds must survive. Its count cannot rise again from one: only storages hand it out. */
   for (uint32_t i = 0; i < exe->n_aliases; i++) {
@@ -129,12 +124,12 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep, out,
                          n_out, &done);
   for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
-  if (status) status = tpu_blame_memory(tpu_blame_segment(status, seg), seg->device, output_bytes(seg, exe));
+  if (status) status = tpu_blame_memory(tpu_blame_segment(status, seg), seg->device, exe->output_bytes);
   tpu_flag flag = {0};
   if (!status && exe->n_checks) flag = tpu_flag_create(out[--n_out], exe, seg);
   if (!status && wait) {
     status = tpu_blame_segment(tpu_event_await(tpu_rt.client, done), seg);
-    status = tpu_blame_memory(status, seg->device, output_bytes(seg, exe));
+    status = tpu_blame_memory(status, seg->device, exe->output_bytes);
     if (flag.buffer) status = tpu_status_join(status, tpu_flag_read(flag));
     flag.buffer = NULL;
     if (status)
@@ -147,7 +142,7 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
       tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(seg->values[exe->params[exe->aliases[i].param]]));
   }
   tpu_rt_lock();
-  if (wait || status || !tpu_event_push(seg->device, done)) {
+  if (wait || status || !tpu_event_push(seg->device, done, exe->input_bytes + exe->output_bytes)) {
     tpu_rt_unlock();
     tpu_status_release(wait || status ? NULL : tpu_event_await(tpu_rt.client, done)); /* the values tell */
     tpu_event_destroy(tpu_rt.client, done);
@@ -293,8 +288,8 @@ tpu_status tpu_synchronize(int device) {
   tpu_rt_lock();
   for (tpu_segment *seg; (seg = pending_segment(device));) status = tpu_status_join(status, tpu_segment_launch(seg, false));
   while (d->launching) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock); /* other threads' */
-  while (d->n_pending) {
-    tpu_event *e = d->pending[--d->n_pending];
+  while (d->n_pending || d->n_big) {
+    tpu_event *e = d->n_pending ? d->pending[--d->n_pending] : d->big[--d->n_big].done;
     tpu_rt_unlock();
     status = tpu_status_join(status, tpu_event_await(tpu_rt.client, e));
     tpu_event_destroy(tpu_rt.client, e);
@@ -317,6 +312,7 @@ tpu_status tpu_query(tpu_lane *lane, int device, bool *out_done) {
   tpu_rt_lock();
   tpu_status status = cut_locked(lane, device);
   *out_done = !d->launching;
+  for (uint32_t i = 0; i < d->n_big && *out_done; i++) *out_done = tpu_event_ready(tpu_rt.client, d->big[i].done);
   for (uint32_t i = 0; i < d->n_pending && *out_done; i++) *out_done = tpu_event_ready(tpu_rt.client, d->pending[i]);
   tpu_rt_unlock();
   return status;

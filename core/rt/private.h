@@ -193,6 +193,7 @@ typedef struct tpu_exe {
   uint32_t *outputs;   /* values */
   tpu_slot_use *slots; /* index >= the segment's number count: an offset */
   uint32_t pack_size[TPU_PACK_COUNT];
+  int64_t input_bytes, output_bytes;
   tpu_alias *aliases;         /* param = position among the arguments, output = position among the outputs */
   uint64_t *output_set;       /* bit per value */
   uint32_t n_checks;          /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
@@ -270,10 +271,20 @@ bool tpu_flag_push(int device, tpu_flag flag);
 tpu_status tpu_flags_settle(int device) TPU_MUST_USE;
 
 /* --- the runtime */
+/* A program's memory is taken when it is queued. So programs that need much wait until those before have ended, but for as many
+ * (and in host memory, for as many bytes of operands and results) as keep the device busy. */
+#define TPU_BIG_IN_FLIGHT 4
+#define TPU_BIG_BYTES (INT64_C(1) << 20)
+#define TPU_HOST_BYTES_IN_FLIGHT (INT64_C(32) << 20)
 typedef struct tpu_device_state {
   atomic_llong bytes, peak, allocations, frees;
   tpu_event **pending; /* of launched programs */
   uint32_t n_pending, cap_pending;
+  struct {
+    tpu_event *done;
+    int64_t bytes;
+  } big[TPU_BIG_IN_FLIGHT]; /* launched programs that take much memory, oldest first */
+  uint32_t n_big;
   tpu_status async_error;
   tpu_flag *flags;
   uint32_t n_flags, cap_flags;
@@ -301,7 +312,10 @@ tpu_status tpu_rt_enter(void) TPU_MUST_USE; /* initialised, not forked */
 static inline void tpu_rt_lock(void) { pthread_mutex_lock(&tpu_rt.lock); }
 static inline void tpu_rt_unlock(void) { pthread_mutex_unlock(&tpu_rt.lock); }
 const tpu_config *tpu_rt_config(void);
-bool tpu_event_push(int device, tpu_event *event); /* lock held; false: no room, the event is still the caller's */
+/* Keeps the event of a launched program of so many bytes. Lock held; false: no room, the event is still the caller's. */
+bool tpu_event_push(int device, tpu_event *event, int64_t bytes);
+/* Waits until a program of so many bytes may be queued. Lock held; dropped meanwhile. */
+void tpu_event_pace(int device, int64_t bytes);
 tpu_mode tpu_mode_now(const tpu_lane *lane);
 
 #endif

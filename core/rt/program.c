@@ -212,6 +212,8 @@ static void *copy_of(const void *p, size_t size) {
   return q;
 }
 
+/* The compiler of a program this long takes hundreds of megabytes and leaves most of them free, to which the first run would add. */
+#define LONG_TEXT (64 << 10)
 /* Compiles the text, through the disk cache if there is one. */
 static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_executable **out) {
   char key[65];
@@ -237,10 +239,12 @@ static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_execu
       if (attempt == 0 && (lock = tpu_disk_lock(key)) < 0) break;
     }
   }
+  if (text->size > LONG_TEXT) tpu_alloc_trim();
   double start = now_s();
   tpu_compile_options options = {0};
   tpu_status status = tpu_compile(tpu_rt.client, text->data, text->size, &options, out);
   double seconds = now_s() - start;
+  if (text->size > LONG_TEXT) tpu_alloc_trim();
   status = tpu_blame_segment(status, seg);
   bool written = false;
   if (!status && disk) {
@@ -310,7 +314,11 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
     exe_destroy(e);
     return NULL;
   }
-  for (uint32_t i = 0; i < m->n_params; i++) e->params[i] = leaf[m->params[i]];
+  for (uint32_t i = 0; i < m->n_params; i++) {
+    e->params[i] = leaf[m->params[i]];
+    e->input_bytes += seg->values[e->params[i]]->layout->nbytes;
+  }
+  for (uint32_t i = 0; i < w->n_outputs; i++) e->output_bytes += seg->values[w->outputs[i]]->layout->nbytes;
   for (uint32_t i = 0; i < w->n_outputs; i++) e->output_set[w->outputs[i] / 64] |= UINT64_C(1) << (w->outputs[i] % 64);
   for (uint32_t i = 0; i < n_aliases; i++)
     for (uint32_t a = 0; a < m->n_params; a++)
@@ -333,6 +341,8 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   if (!graph || !flat || !leaf || !w->outputs || !aliases || !w->check_rows || !w->check_records) status = out_of_memory();
   if (!status) status = emit(seg, w, graph, flat, leaf, &text, &module, aliases, &n_aliases);
   if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
+  tpu_graph_destroy(graph); /* compiling needs the memory */
+  tpu_graph_destroy(flat);
   if (!status) status = load(seg, &text, &e->executable);
   if (status)
     exe_destroy(e);
@@ -344,8 +354,6 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   tpu_free((void *)w->check_rows);
   tpu_free(w->check_records);
   tpu_free(aliases);
-  tpu_graph_destroy(graph);
-  tpu_graph_destroy(flat);
   return status;
 }
 

@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #ifdef __GLIBC__
-#include <malloc.h>
 #endif
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,7 @@
 #include "pjrt/plugin.h"
 #include "rt/private.h"
 
-tpu_runtime tpu_rt = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .settled = PTHREAD_COND_INITIALIZER, .next_serial = 1};
+tpu_runtime tpu_rt = {.lock = PTHREAD_MUTEX_INITIALIZER, .settled = PTHREAD_COND_INITIALIZER, .next_serial = 1};
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int initialized; /* 0 no, 1 yes, 2 failed for good, 3 under way */
@@ -22,28 +20,20 @@ static bool configured;
 static tpu_config config;
 static atomic_int mode = TPU_DEFER_AND_FUSE;
 
-/* A CPU plugin takes every buffer from malloc. With glibc's defaults big ones are fresh pages each time, a third of a training step;
- * kept and reused they cost nothing. One arena, since a buffer is made by one thread and freed by another. */
-static void tune_allocator(void) {
-#ifdef __GLIBC__
-  if (!getenv("MALLOC_MMAP_THRESHOLD_")) mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  if (!getenv("MALLOC_TRIM_THRESHOLD_")) mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  if (!getenv("MALLOC_ARENA_MAX")) mallopt(M_ARENA_MAX, 1);
-#endif
-}
-
 void tpu_configure(const tpu_config *c) {
   pthread_mutex_lock(&init_lock);
   if (!configured) {
     configured = true;
-    tune_allocator();
+    tpu_alloc_tune();
     const char *checks = getenv("TORCH_TPU_INDEX_CHECKS");
     tpu_rt.no_checks = checks && strcmp(checks, "0") == 0;
     config = *c;
     if (c->libtpu) config.libtpu = tpu_strdup(c->libtpu);
     if (c->embedded) config.embedded = tpu_strdup(c->embedded);
-    if (c->cache_dir && *c->cache_dir) config.cache_dir = tpu_strdup(c->cache_dir);
-    else config.cache_dir = NULL;
+    if (c->cache_dir && *c->cache_dir)
+      config.cache_dir = tpu_strdup(c->cache_dir);
+    else
+      config.cache_dir = NULL;
     if (config.cache_bytes <= 0) config.cache_bytes = INT64_C(4) << 30;
     if (config.devices <= 0) config.devices = 1;
   }
@@ -206,16 +196,44 @@ void tpu_cache_clear(void) {
   if (!tpu_in_bad_fork()) tpu_program_cache_clear();
 }
 
-bool tpu_event_push(int device, tpu_event *event) {
+static bool must_wait(const tpu_device_state *d, int64_t bytes) {
+  if (d->n_big == TPU_BIG_IN_FLIGHT) return true;
+  if (!tpu_rt.quirks->host_pointers || !d->n_big) return false;
+  for (uint32_t i = 0; i < d->n_big; i++) bytes += d->big[i].bytes;
+  return bytes > TPU_HOST_BYTES_IN_FLIGHT;
+}
+
+void tpu_event_pace(int device, int64_t bytes) {
+  tpu_device_state *d = &tpu_rt.devices[device];
+  while (bytes >= TPU_BIG_BYTES && must_wait(d, bytes)) {
+    tpu_event *oldest = d->big[0].done;
+    d->n_big--;
+    for (uint32_t i = 0; i < d->n_big; i++) d->big[i] = d->big[i + 1];
+    tpu_rt_unlock();
+    tpu_status status = tpu_event_await(tpu_rt.client, oldest);
+    tpu_event_destroy(tpu_rt.client, oldest);
+    tpu_rt_lock();
+    d->async_error = tpu_status_join(d->async_error, status);
+  }
+}
+
+bool tpu_event_push(int device, tpu_event *event, int64_t bytes) {
   tpu_device_state *d = &tpu_rt.devices[device];
   if (!event) return true;
+  if (bytes >= TPU_BIG_BYTES && d->n_big < TPU_BIG_IN_FLIGHT) {
+    d->big[d->n_big].done = event;
+    d->big[d->n_big++].bytes = bytes;
+    return true;
+  }
   if (d->n_pending == d->cap_pending) {
     uint32_t kept = 0; /* forget what has ended */
     for (uint32_t i = 0; i < d->n_pending; i++) {
       if (tpu_event_ready(tpu_rt.client, d->pending[i])) {
         tpu_status s = tpu_event_await(tpu_rt.client, d->pending[i]);
-        if (s && !d->async_error) d->async_error = s;
-        else tpu_status_release(s);
+        if (s && !d->async_error)
+          d->async_error = s;
+        else
+          tpu_status_release(s);
         tpu_event_destroy(tpu_rt.client, d->pending[i]);
       } else {
         d->pending[kept++] = d->pending[i];

@@ -370,7 +370,32 @@ TEST(filled_state) {
   CHECK_NOTHING_LIVES();
 }
 
+/* Programs that take much memory are not queued without end. */
+TEST(big_programs_are_paced) {
+  NEED_FAKE();
+  const int64_t sizes[2] = {512, 512};
+  static float data[512 * 512];
+  tensor a, r[8];
+  CHECK_OK(empty_on(0, TPU_F32, 2, sizes, &a));
+  CHECK_OK(write_to(lane, &a, data));
+  CHECK_OK(tpu_synchronize(0));
+  for (int i = 0; i < 8; i++) {
+    CHECK_OK(add(lane, &a, &a, i, &r[i]));
+    CHECK_OK(tpu_cut(lane, 0));
+    CHECK(tpu_rt.devices[0].n_big >= 1 && tpu_rt.devices[0].n_big <= TPU_BIG_IN_FLIGHT);
+    CHECK_INT(tpu_rt.devices[0].n_pending, 0);
+    bool done;
+    CHECK_OK(tpu_query(lane, 0, &done));
+    CHECK(done);
+  }
+  CHECK_OK(tpu_synchronize(0));
+  CHECK_INT(tpu_rt.devices[0].n_big, 0);
+  for (int i = 0; i < 8; i++) drop(&r[i]);
+  drop(&a);
+  CHECK_NOTHING_LIVES();
+}
+
 TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
           TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
           TEST_CASE(loop_without_cuts), TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit),
-          TEST_CASE(cache_clear));
+          TEST_CASE(cache_clear), TEST_CASE(big_programs_are_paced));
