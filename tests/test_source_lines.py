@@ -96,12 +96,22 @@ def test_code_made_at_run_time():
 
 def test_out_of_memory():
     x = torch.arange(1 << 20, device="tpu", dtype=torch.float32)
+    state = torch.ones(3, device="tpu")
+    state.add_(1)
     small = x + 1
-    torch.tpu.synchronize()  # what one program makes fails together
+    product = x[:, None] * x[None, :]  # 4 TiB
+    after = product.sum(1)
+    other = small * 2
+    state.mul_(3)
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        product = x[:, None] * x[None, :]  # 4 TiB
         product[5, 7].item()
     said = str(caught.value)
-    assert re.search(r"tpu:0 is out of memory: .*the largest by float32\[1048576, 1048576\] of 4096.00 GiB", said)
-    assert f'File "{__file__}", line {line_of(test_out_of_memory, "# 4 TiB")}, in test_out_of_memory' in said
-    assert small[0].item() == 1
+    assert re.search(
+        r"tpu:0 is out of memory: tried to allocate 4096.00 GiB; .*the largest by float32\[1048576\] of 4.00 MiB", said
+    )
+    line = line_of(test_out_of_memory, "# 4 TiB")
+    assert f'aten::mul.Tensor (File "{__file__}", line {line}, in test_out_of_memory)' in said
+    with pytest.raises(torch.OutOfMemoryError):
+        after.cpu()
+    # What only shared its program goes on.
+    assert small[7].item() == 8 and other[7].item() == 16 and state.tolist() == [6, 6, 6]

@@ -44,11 +44,11 @@ TEST(program_that_fails) {
     tpu_cache_clear();
     CHECK_OK(add_at(7, &a, &b, &c));
     if (n == 2) CHECK_OK(add_at(8, &c, &b, &d));
-    fake->fail_after(0, TPU_INTERNAL);
+    fake->fail_after(0, TPU_ABORTED);
     float r[6];
     tpu_status status = read_from(lane, n == 1 ? &c : &d, r);
     fake->fail_after(-1, 0);
-    CHECK_INT(tpu_status_code(status), TPU_INTERNAL);
+    CHECK_INT(tpu_status_code(status), TPU_ABORTED);
     CHECK(has(status, "aten::add.Tensor (line 7)"));
     if (n == 2) CHECK(has(status, "a program of 2 operations, from aten::add.Tensor (line 7) to aten::add.Tensor (line 8)"));
     tpu_status_release(status);

@@ -1,4 +1,5 @@
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "rt/private.h"
@@ -94,8 +95,16 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
 }
 
 /* --- running a segment's program */
+/* A CPU plugin finds out too late, when operands were donated already. */
+static tpu_status never_fits(const tpu_exe *exe) {
+  if (!tpu_rt.quirks->host_pointers) return NULL;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page <= 0 || exe->output_bytes / page < pages) return NULL;
+  return tpu_error(TPU_RESOURCE_EXHAUSTED, "the results are larger than this machine's memory");
+}
+
 #define SMALL_IO 64
-static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
+tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs + (exe->n_checks ? 1 : 0);
   void *small[2 * SMALL_IO], **block = small;
   int64_t small_keep[SMALL_IO], *keep = small_keep;
@@ -118,7 +127,8 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   tpu_rt.stats.donated += exe->n_aliases - n_keep;
   tpu_rt.stats.executes++;
   tpu_rt_unlock();
-  tpu_status status = send_packs(seg, exe, packs, &n_packs);
+  tpu_status status = never_fits(exe);
+  if (!status) status = send_packs(seg, exe, packs, &n_packs);
   for (int i = 0; i < n_packs; i++) in[exe->n_params + (uint32_t)i] = packs[i];
   if (!status)
     status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep, out,
@@ -168,13 +178,13 @@ static tpu_status run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
 }
 
 /* After a failure: a storage whose old contents still exist gets them back, everything else that was to be made carries the
- * error. */
+ * error, its own if it has one. */
 static void poison(tpu_segment *seg, tpu_status status) {
   for (uint32_t i = 0; i < seg->n_values; i++) {
     tpu_value *v = seg->values[i];
     if (seg->is_leaf[i] || atomic_load_explicit(&v->state, memory_order_relaxed) == VALUE_READY) continue;
     v->segment = NULL;
-    v->error = tpu_status_retain(status);
+    if (!v->error) v->error = tpu_status_retain(status);
     atomic_store_explicit(&v->state, VALUE_FAILED, memory_order_release);
     tpu_storage *home = v->home;
     if (!home) continue;
@@ -227,7 +237,8 @@ tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) {
     tpu_rt.busy++;
     tpu_rt.devices[seg->device].launching++;
     if (!status) status = tpu_program_get(seg, live, &exe);
-    if (!status) status = run(seg, exe, wait);
+    if (!status) status = tpu_segment_run(seg, exe, wait);
+    if (status && !wait) status = tpu_segment_salvage(seg, status);
     if (status) poison(seg, status);
     tpu_rt.busy--;
     tpu_rt.devices[seg->device].launching--;

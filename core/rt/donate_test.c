@@ -89,7 +89,7 @@ TEST(failed_execute_gives_back) {
       CHECK_OK(scale_into(lane, &a, 2, &a));
       CHECK_OK(copy_to(lane, &a, &shared)); /* shares the pending value */
       CHECK_OK(add(lane, &a, &a, 1, &b));
-      if (warm) fake->fail_after(1, TPU_INTERNAL); /* the numbers' transfer, then the execute */
+      if (warm) fake->fail_after(1, TPU_ABORTED); /* the numbers' transfer, then the execute */
       tpu_status status = tpu_cut(lane, 0);
       fake->fail_after(-1, 0);
       (void)calls;
@@ -102,12 +102,12 @@ TEST(failed_execute_gives_back) {
         if (round == 0) CHECK_OK(copy_to(lane, &a, &first));
         continue;
       }
-      CHECK_ERROR(status, TPU_INTERNAL, "told to fail");
+      CHECK_ERROR(status, TPU_ABORTED, "told to fail");
     }
     float r[16];
-    CHECK_ERROR(read_from(lane, &b, r), TPU_INTERNAL, "told to fail");
-    CHECK_ERROR(read_from(lane, &shared, r), TPU_INTERNAL, "told to fail"); /* not a's old contents */
-    CHECK_ERROR(scale(lane, &b, 2, &b), TPU_INTERNAL, "told to fail");
+    CHECK_ERROR(read_from(lane, &b, r), TPU_ABORTED, "told to fail");
+    CHECK_ERROR(read_from(lane, &shared, r), TPU_ABORTED, "told to fail"); /* not a's old contents */
+    CHECK_ERROR(scale(lane, &b, 2, &b), TPU_ABORTED, "told to fail");
     CHECK(has_values(&a, 1));
     CHECK(has_values(&c, 50));
     /* Again. */
@@ -140,9 +140,9 @@ TEST(failed_update_of_a_dropped_storage) {
     CHECK_OK(copy_to(lane, &a, &b));
     if (again) CHECK_OK(scale_into(lane, &a, 2, &a));
     drop(&a);
-    fake->fail_after(0, TPU_INTERNAL);
-    CHECK_ERROR(tpu_cut(lane, 0), TPU_INTERNAL, "told to fail");
-    CHECK_ERROR(read_from(lane, &b, r), TPU_INTERNAL, "told to fail");
+    fake->fail_after(0, TPU_ABORTED);
+    CHECK_ERROR(tpu_cut(lane, 0), TPU_ABORTED, "told to fail");
+    CHECK_ERROR(read_from(lane, &b, r), TPU_ABORTED, "told to fail");
     drop(&b);
     CHECK_NOTHING_LIVES();
   }
@@ -158,11 +158,11 @@ TEST(failed_resize_and_undefined) {
   CHECK_OK(scale_into(lane, &a, 2, &a));
   CHECK_OK(empty_on(0, TPU_F32, 2, sizes, &u));
   CHECK_OK(scale(lane, &u, 2, &b)); /* u gets zeros only to be read */
-  fake->fail_after(0, TPU_INTERNAL);
-  CHECK_ERROR(tpu_cut(lane, 0), TPU_INTERNAL, "told to fail");
-  CHECK_ERROR(read_from(lane, &b, r), TPU_INTERNAL, "told to fail");
+  fake->fail_after(0, TPU_ABORTED);
+  CHECK_ERROR(tpu_cut(lane, 0), TPU_ABORTED, "told to fail");
+  CHECK_ERROR(read_from(lane, &b, r), TPU_ABORTED, "told to fail");
   CHECK_OK(read_from(lane, &u, r)); /* as undefined as before */
-  CHECK_ERROR(read_from(lane, &a, r), TPU_INTERNAL, "told to fail"); /* what was resized does not come back */
+  CHECK_ERROR(read_from(lane, &a, r), TPU_ABORTED, "told to fail"); /* what was resized does not come back */
   drop(&a), drop(&b), drop(&u);
   CHECK_NOTHING_LIVES();
 }

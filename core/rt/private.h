@@ -239,6 +239,13 @@ void tpu_segment_detach(tpu_segment *seg); /* from its lane or the orphans; lock
 tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) TPU_MUST_USE;
 tpu_segment *tpu_segment_new(int device); /* from the pool; NULL: out of memory */
 void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held */
+/* Runs a detached segment's program. Lock held; dropped meanwhile. On failure the values are as before. */
+tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) TPU_MUST_USE;
+bool tpu_segment_reserve(tpu_segment *seg, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers);
+/* After a launching segment's program failed to compile or to start, of several calls: runs them one by one, so that only what depends
+ * on the call at fault fails. Such values keep their state and carry the error. Takes the failure; returns that of the first call, or
+ * NULL. Lock held; dropped meanwhile. */
+tpu_status tpu_segment_salvage(tpu_segment *seg, tpu_status status) TPU_MUST_USE;
 /* Makes `v` READY: launches its segment or waits for who launches it. Lock held; may be dropped. FAILED: its error. */
 tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;
 

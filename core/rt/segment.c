@@ -136,7 +136,7 @@ static bool grow(void *array, uint32_t *capacity, uint32_t need, size_t item) {
   return true;
 }
 
-static bool reserve(tpu_segment *s, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers) {
+bool tpu_segment_reserve(tpu_segment *s, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers) {
   uint32_t flags_capacity = s->cap_values;
   return grow(&s->records, &s->cap_records, s->n_records + records, sizeof *s->records) &&
          grow(&s->refs, &s->cap_refs, s->n_refs + refs, sizeof *s->refs) &&
@@ -467,7 +467,7 @@ static tpu_status record_locked(tpu_lane *lane, const tpu_call *call, const tpu_
   for (int k = 0; dst && k < n; k++)
     if (dst[k].storage && plans[k].store) TPU_TRY(plan_undefined(dst[k].storage, dst[k].dtype, &undefined));
   uint32_t nt = (uint32_t)call->n_tensors, outs = (uint32_t)n * (dst ? 2 : 1) + undefined;
-  if (!reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers + undefined) || !stash(seg, outs))
+  if (!tpu_segment_reserve(seg, 1 + outs, nt + 2 * (uint32_t)n, outs, sig->n_numbers + undefined) || !stash(seg, outs))
     return out_of_memory();
 
   if (undefined) {
@@ -652,7 +652,7 @@ static tpu_status store_locked(tpu_lane *lane, const tpu_signature *store, const
   uint32_t undefined = 0;
   TPU_TRY(plan_undefined(src->storage, src->dtype, &undefined));
   TPU_TRY(plan_undefined(dst->storage, dst->dtype, &undefined));
-  if (!reserve(seg, 3, 4, 3, 2) || !stash(seg, 3)) return out_of_memory();
+  if (!tpu_segment_reserve(seg, 3, 4, 3, 2) || !stash(seg, 3)) return out_of_memory();
   define(seg, src->storage);
   define(seg, dst->storage);
   tpu_value *v = src->storage->value;
