@@ -11,6 +11,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/profiler/stubs/base.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -411,6 +412,36 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
+// For torch.autograd.profiler: when a device had done what was launched before a point of the program.
+struct Profiler final : torch::profiler::impl::ProfilerStubs {
+  struct Point {
+    int device;
+    std::chrono::steady_clock::time_point at;
+  };
+  void record(c10::DeviceIndex *device, torch::profiler::impl::ProfilerVoidEventStub *event, int64_t *cpu_ns) const override {
+    check(bridge_synchronize(current));
+    const auto now = std::chrono::steady_clock::now();
+    if (device) *device = static_cast<c10::DeviceIndex>(current);
+    if (cpu_ns) *cpu_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count();
+    *event = std::make_shared<Point>(Point{current, now});
+  }
+  float elapsed(const torch::profiler::impl::ProfilerVoidEventStub *first,
+                const torch::profiler::impl::ProfilerVoidEventStub *second) const override {
+    const auto at = [](const auto *event) { return std::static_pointer_cast<const Point>(*event)->at; };
+    return std::chrono::duration<float, std::micro>(at(second) - at(first)).count();
+  }
+  void mark(const char *) const override {}
+  void rangePush(const char *) const override {}
+  void rangePop() const override {}
+  bool enabled() const override { return true; }
+  void onEachDevice(std::function<void(int)> visit) const override {
+    for (int d = 0; d < tpu_device_count(); d++) visit(d);
+  }
+  void synchronize() const override {
+    for (int d = 0; d < tpu_device_count(); d++) check(bridge_synchronize(d));
+  }
+};
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return tpu_device_count() > 0; }
@@ -459,6 +490,7 @@ void register_device() {
   c10::SetAllocator(kDevice, &device_memory());
   static c10::impl::DeviceGuardImplRegistrar guard(kDevice, new Guard());
   at::RegisterPrivateUse1HooksInterface(new Hooks());
+  torch::profiler::impl::registerPrivateUse1Methods(new Profiler());
   Engine::adopt(torch::autograd::Engine::get_default_engine(), static_cast<size_t>(tpu_device_count()));
   lane();
 }

@@ -185,6 +185,57 @@ static PyObject *precision_set(PyObject *self, PyObject *arg) {
   Py_RETURN_NONE;
 }
 
+/* {name: value} -> options; NULL with an exception set, or with none for None. */
+static const tpu_options *options_of(PyObject *dict) {
+  if (dict == Py_None) return NULL;
+  if (!PyDict_Check(dict)) return PyErr_SetString(PyExc_TypeError, "options are a dict of strings"), NULL;
+  Py_ssize_t n = PyDict_Size(dict), at = 0;
+  tpu_option *list = PyMem_Calloc((size_t)n + 1, sizeof *list);
+  if (!list) return (void)PyErr_NoMemory(), NULL;
+  PyObject *key, *value;
+  int i = 0;
+  while (i < n && PyDict_Next(dict, &at, &key, &value)) {
+    list[i].key = PyUnicode_AsUTF8(key);
+    list[i].value = list[i].key ? PyUnicode_AsUTF8(value) : NULL;
+    if (!list[i++].value) break;
+  }
+  const tpu_options *options = PyErr_Occurred() ? NULL : tpu_options_get(list, i);
+  if (!options && !PyErr_Occurred()) (void)PyErr_NoMemory();
+  PyMem_Free(list);
+  return options;
+}
+
+static PyObject *options_set(PyObject *self, PyObject *arg) {
+  (void)self;
+  const tpu_options *options = options_of(arg);
+  if (PyErr_Occurred()) return NULL;
+  tpu_options_set(options);
+  Py_RETURN_NONE;
+}
+
+static PyObject *options_set_thread(PyObject *self, PyObject *arg) {
+  (void)self;
+  const tpu_options *options = options_of(arg);
+  if (PyErr_Occurred()) return NULL;
+  tpu_lane_options_set(bridge_lane(), options);
+  Py_RETURN_NONE;
+}
+
+static PyObject *options_get_thread(PyObject *self, PyObject *none) {
+  (void)self, (void)none;
+  const tpu_options *options = tpu_lane_options_get(bridge_lane());
+  if (!options) Py_RETURN_NONE;
+  const tpu_option *list;
+  int n = tpu_options_list(options, &list);
+  PyObject *dict = PyDict_New();
+  for (int i = 0; dict && i < n; i++) {
+    PyObject *v = PyUnicode_FromString(list[i].value);
+    if (!v || PyDict_SetItemString(dict, list[i].key, v) < 0) Py_CLEAR(dict);
+    Py_XDECREF(v);
+  }
+  return dict;
+}
+
 /* --- order and waiting */
 
 static PyObject *synchronize(PyObject *self, PyObject *arg) {
@@ -228,9 +279,9 @@ static PyObject *stats(PyObject *self, PyObject *none) {
   tpu_stats s;
   tpu_stats_get(&s);
 #define COUNT(name) #name, (unsigned long long)s.name
-  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures), COUNT(segments),
+  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures), COUNT(segments),
                        COUNT(executes), COUNT(cache_requests), COUNT(cache_hits), COUNT(compiles), COUNT(disk_hits),
-                       COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated), "compile_s", s.compile_s);
+                       COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated), COUNT(compile_peak_bytes), "compile_s", s.compile_s);
 #undef COUNT
 }
 
@@ -244,6 +295,56 @@ static PyObject *cache_clear(PyObject *self, PyObject *none) {
   (void)self, (void)none;
   Py_BEGIN_ALLOW_THREADS tpu_cache_clear();
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *cache_policy(PyObject *self, PyObject *args, PyObject *names) {
+  (void)self;
+  static char *keys[] = {"allow", "only", NULL};
+  tpu_cache_policy policy = tpu_cache_policy_get();
+  int allow = !policy.never, only = policy.only;
+  if (!PyArg_ParseTupleAndKeywords(args, names, "|pp:cache_policy", keys, &allow, &only)) return NULL;
+  tpu_cache_policy_set((tpu_cache_policy){.never = !allow, .only = only});
+  Py_RETURN_NONE;
+}
+
+static PyObject *cache_entries(PyObject *self, PyObject *none) {
+  (void)self, (void)none;
+  size_t room = tpu_cache_entries(NULL, 0);
+  tpu_cache_entry *entries = PyMem_Calloc(room + 1, sizeof *entries);
+  if (!entries) return PyErr_NoMemory();
+  size_t n = tpu_cache_entries(entries, room);
+  if (n > room) n = room;
+  PyObject *list = PyList_New((Py_ssize_t)n);
+  for (size_t i = 0; list && i < n; i++) {
+    PyObject *v = Py_BuildValue("(ddK)", entries[i].compile_s, entries[i].last_read, (unsigned long long)entries[i].reads);
+    if (!v)
+      Py_CLEAR(list);
+    else
+      PyList_SET_ITEM(list, (Py_ssize_t)i, v);
+  }
+  PyMem_Free(entries);
+  return list;
+}
+
+static PyObject *miss_hook;
+
+static void see_miss(const char *text, size_t size) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *hook = miss_hook;
+  Py_XINCREF(hook);
+  PyObject *result = hook && hook != Py_None ? PyObject_CallFunction(hook, "s#", text, (Py_ssize_t)size) : NULL;
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(hook);
+  Py_XDECREF(result);
+  Py_XDECREF(hook);
+  PyGILState_Release(gil);
+}
+
+static PyObject *set_miss_hook(PyObject *self, PyObject *arg) {
+  (void)self;
+  Py_INCREF(arg);
+  Py_XSETREF(miss_hook, arg);
+  tpu_miss_hook_set(arg == Py_None ? NULL : see_miss);
+  Py_RETURN_NONE;
 }
 
 static PyObject *memory_info(PyObject *self, PyObject *arg) {
@@ -386,6 +487,9 @@ static PyMethodDef methods[] = {
     ONE(mode_set_thread, "Sets this thread's own eager mode; -1: none."),
     NO(precision_get, "This thread's own precision of float32 products; -1: torch's setting decides."),
     ONE(precision_set, "Sets this thread's own precision of float32 products; -1: torch's setting decides."),
+    ONE(options_set, "Sets the compiler's options of this process; None: none."),
+    NO(options_get_thread, "This thread's own options of the compiler; None: the process'."),
+    ONE(options_set_thread, "Sets this thread's own options of the compiler; None: the process'."),
     ONE(synchronize, "Waits for everything on a device."),
     ONE(cut, "Launches what this thread has pending on a device (-1: all)."),
     NO(cut_later, "Lets the next recorded call start a new program."),
@@ -393,6 +497,10 @@ static PyMethodDef methods[] = {
     NO(stats, "Counters since start or reset_stats."),
     NO(reset_stats, "Sets the counters to zero."),
     NO(cache_clear, "Forgets compiled programs in memory."),
+    {"cache_policy", (PyCFunction)(void (*)(void))cache_policy, METH_VARARGS | METH_KEYWORDS,
+     "allow: may programs be taken from the cache; only: must they be."},
+    NO(cache_entries, "[(seconds to compile, last read, reads)] of the programs in memory."),
+    ONE(set_miss_hook, "Sets the function that is given the StableHLO of programs about to be compiled; None: nobody."),
     ONE(memory_info, "Bytes allocated, peak and limit (-1: unknown), and allocation counts of a device."),
     ONE(generator, "A device's default generator."),
     {"generator_seed", generator_seed, METH_VARARGS, "Seeds a device's default generator."},

@@ -70,7 +70,9 @@ void tpu_buffer_destroy(const tpu_client *client, tpu_buffer *buffer); /* NULL a
 
 /* --- executables */
 typedef struct tpu_option {
-  const char *key, *value; /* XLA override; the value is sent as bool, int, double or string by its look */
+  /* XLA override; the value is sent as bool, int, double or string by its look. Two keys are none:
+   * xla_optimization_level and xla_memory_fitting_level, O0 to O3 (anything else: unset). */
+  const char *key, *value;
 } tpu_option;
 typedef struct tpu_compile_options {
   const tpu_option *overrides;

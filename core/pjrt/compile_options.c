@@ -6,7 +6,7 @@
 
 /* Field numbers. */
 enum { OPTIONS_BUILD = 3, OPTIONS_PORTABLE = 4, OPTIONS_OVERRIDES = 7 };
-enum { BUILD_REPLICAS = 4, BUILD_PARTITIONS = 5, BUILD_SPMD = 6 };
+enum { BUILD_REPLICAS = 4, BUILD_PARTITIONS = 5, BUILD_SPMD = 6, BUILD_OPTIMIZATION = 24, BUILD_MEMORY_FITTING = 25 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { VALUE_STRING = 1, VALUE_BOOL = 2, VALUE_INT = 3, VALUE_DOUBLE = 4 };
 
@@ -76,6 +76,18 @@ static void put_override(tpu_strbuf *s, const tpu_option *option) {
   tpu_strbuf_destroy(&entry);
 }
 
+/* xla.ExecutionOptions.EffortLevel. A key of these two is a field, not an override. */
+static unsigned level_field(const tpu_option *o) {
+  if (strcmp(o->key, "xla_optimization_level") == 0) return BUILD_OPTIMIZATION;
+  return strcmp(o->key, "xla_memory_fitting_level") == 0 ? BUILD_MEMORY_FITTING : 0;
+}
+static void put_level(tpu_strbuf *s, const tpu_option *o) {
+  static const uint64_t efforts[] = {9, 19, 29, 39};
+  unsigned field = level_field(o);
+  if (field && o->value[0] == 'O' && o->value[1] >= '0' && o->value[1] <= '3' && !o->value[2])
+    put_int(s, field, efforts[o->value[1] - '0']);
+}
+
 static bool has_key(const tpu_compile_options *options, const char *key) {
   for (int i = 0; i < options->override_count; i++)
     if (strcmp(options->overrides[i].key, key) == 0) return true;
@@ -92,12 +104,14 @@ void tpu_compile_options_encode(const tpu_compile_options *options, const tpu_qu
   put_int(&build, BUILD_REPLICAS, replicas); /* always both: without them XLA aborts the process */
   put_int(&build, BUILD_PARTITIONS, partitions);
   if (partitions > 1) put_int(&build, BUILD_SPMD, 1);
+  for (int i = 0; i < options->override_count; i++) put_level(&build, &options->overrides[i]);
   if (build.failed) out->failed = true;
   else put_bytes(out, OPTIONS_BUILD, build.data, build.size);
   tpu_strbuf_destroy(&build);
 
   if (replicas == 1 && partitions == 1) put_int(out, OPTIONS_PORTABLE, 1);
-  for (int i = 0; i < options->override_count; i++) put_override(out, &options->overrides[i]);
+  for (int i = 0; i < options->override_count; i++)
+    if (!level_field(&options->overrides[i])) put_override(out, &options->overrides[i]);
   if (!quirks->cpu_overrides) return;
   for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
     if (!has_key(options, exact[i].key)) put_override(out, &exact[i]);

@@ -99,12 +99,14 @@ static void prefix_make(void) {
   tpu_sha256_hex(digest, prefix);
 }
 
-void tpu_disk_key(const char *text, size_t size, char out_hex[65]) {
+void tpu_disk_key(const char *text, size_t size, const tpu_options *options, char out_hex[65]) {
   pthread_once(&prefix_once, prefix_make);
   tpu_sha256 h;
   uint8_t digest[32];
   tpu_sha256_init(&h);
   tpu_sha256_update(&h, prefix, 64);
+  if (options) tpu_sha256_update(&h, options->text, options->size);
+  tpu_sha256_update(&h, "", 1);
   tpu_sha256_update(&h, text, size);
   tpu_sha256_final(&h, digest);
   tpu_sha256_hex(digest, out_hex);

@@ -139,6 +139,7 @@ struct tpu_segment {
   int device;
   uint64_t serial;
   tpu_precision precision; /* of what is recorded here */
+  const tpu_options *options;
   uint64_t first_address;  /* storages made since then have higher addresses */
   tpu_hash key;            /* over all but offsets, numbers and liveness */
   uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
@@ -170,6 +171,7 @@ struct tpu_lane {
   atomic_ullong source;   /* of what is recorded next */
   tpu_node_source *nodes; /* NULL: none noted yet */
   atomic_int mode;        /* -1: the process' */
+  const tpu_options *_Atomic options; /* NULL: the process' */
   bool cut_later;
   int n_segments;
   tpu_segment **segments; /* by device; NULL: nothing pending */
@@ -199,10 +201,12 @@ typedef struct tpu_exe {
   uint32_t n_checks;          /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
   const tpu_row **check_rows; /* whose they are; immortal, so that a flag may outlive its program */
   uint32_t *check_records;
+  tpu_cache_entry entry;
   struct tpu_exe *next;
 } tpu_exe;
 typedef struct tpu_program {
   tpu_hash key;
+  const tpu_options *options;
   uint32_t n_records, n_refs, n_outs, n_offsets, n_values, n_numbers;
   tpu_rec *records;
   uint32_t *refs;
@@ -223,7 +227,7 @@ tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) TPU_MUST_USE;
 void tpu_program_cache_clear(void);
 
 /* --- disk cache (disk.c); no lock needed */
-void tpu_disk_key(const char *text, size_t size, char out_hex[65]);
+void tpu_disk_key(const char *text, size_t size, const tpu_options *options, char out_hex[65]);
 /* NULL: a miss of any kind. Free with tpu_free. */
 char *tpu_disk_read(const char *key, size_t *out_size);
 bool tpu_disk_write(const char *key, const char *data, size_t size); /* best effort, atomic; false: not written */
@@ -324,5 +328,16 @@ bool tpu_event_push(int device, tpu_event *event, int64_t bytes);
 /* Waits until a program of so many bytes may be queued. Lock held; dropped meanwhile. */
 void tpu_event_pace(int device, int64_t bytes);
 tpu_mode tpu_mode_now(const tpu_lane *lane);
+
+/* --- options (options.c) */
+struct tpu_options {
+  tpu_hash hash;
+  int n;
+  const tpu_option *list; /* by key */
+  const char *text;       /* key, 0, value, 0, ... */
+  size_t size;
+  struct tpu_options *next;
+};
+const tpu_options *tpu_options_now(const tpu_lane *lane); /* NULL: none */
 
 #endif

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -8,17 +9,20 @@
 /* Programs by segment key. Compiled programs are kept until tpu_cache_clear, bounded by count. */
 static tpu_map programs;
 static uint32_t n_executables;
+static atomic_bool never, only;
+static tpu_miss_fn _Atomic see_miss;
 static uint64_t clock_ticks;
 static tpu_arena immortal; /* rows of checks */
 static pthread_mutex_t immortal_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
 
-static double now_s(void) {
+static double clock_s(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+static double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
 
 /* --- from a segment to a graph */
 typedef struct wanted {         /* what the program shall give, and how */
@@ -217,10 +221,10 @@ static void *copy_of(const void *p, size_t size) {
 /* Compiles the text, through the disk cache if there is one. */
 static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_executable **out) {
   char key[65];
-  bool disk = tpu_rt_config()->cache_dir && tpu_rt.quirks->deserialize;
+  bool disk = tpu_rt_config()->cache_dir && tpu_rt.quirks->deserialize && !atomic_load(&never);
   int lock = -1;
   if (disk) {
-    tpu_disk_key(text->data, text->size, key);
+    tpu_disk_key(text->data, text->size, seg->options, key);
     for (int attempt = 0; attempt < 2; attempt++) {
       size_t size;
       char *data = tpu_disk_read(key, &size);
@@ -239,9 +243,16 @@ static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_execu
       if (attempt == 0 && (lock = tpu_disk_lock(key)) < 0) break;
     }
   }
+  if (atomic_load(&only)) {
+    tpu_disk_unlock(lock);
+    return tpu_error(TPU_FAILED_PRECONDITION, "a program is not in the cache, and only cached programs are allowed");
+  }
+  tpu_miss_fn see = atomic_load(&see_miss);
+  if (see) see(text->data, text->size);
   if (text->size > LONG_TEXT) tpu_alloc_trim();
   double start = now_s();
   tpu_compile_options options = {0};
+  options.override_count = tpu_options_list(seg->options, &options.overrides);
   tpu_status status = tpu_compile(tpu_rt.client, text->data, text->size, &options, out);
   double seconds = now_s() - start;
   if (text->size > LONG_TEXT) tpu_alloc_trim();
@@ -258,7 +269,11 @@ static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_execu
     tpu_status_release(s);
   }
   tpu_disk_unlock(lock);
+  struct rusage usage = {0};
+  (void)getrusage(RUSAGE_SELF, &usage);
+  uint64_t resident = (uint64_t)usage.ru_maxrss * 1024;
   tpu_rt_lock();
+  if (resident > tpu_rt.stats.compile_peak_bytes) tpu_rt.stats.compile_peak_bytes = resident;
   tpu_rt.stats.compiles++;
   tpu_rt.stats.compile_s += seconds;
   tpu_rt.stats.disk_writes += written;
@@ -343,7 +358,9 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
   tpu_graph_destroy(graph); /* compiling needs the memory */
   tpu_graph_destroy(flat);
+  double start = now_s();
   if (!status) status = load(seg, &text, &e->executable);
+  if (!status) e->entry = (tpu_cache_entry){.compile_s = now_s() - start, .last_read = clock_s(CLOCK_REALTIME), .reads = 1};
   if (status)
     exe_destroy(e);
   else
@@ -359,7 +376,7 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
 
 /* --- the table */
 static bool same_program(const tpu_program *p, const tpu_segment *seg) {
-  if (p->key.hi != seg->key.hi || p->n_records != seg->n_records || p->n_refs != seg->n_refs || p->n_outs != seg->n_outs ||
+  if (p->key.hi != seg->key.hi || p->options != seg->options || p->n_records != seg->n_records || p->n_refs != seg->n_refs || p->n_outs != seg->n_outs ||
       p->n_offsets != seg->n_offsets || p->n_values != seg->n_values || p->n_numbers != seg->n_numbers)
     return false;
   if (memcmp(p->refs, seg->refs, sizeof *p->refs * p->n_refs) != 0) return false;
@@ -434,6 +451,7 @@ static tpu_program *program_create(const tpu_segment *seg, const tpu_program *li
   tpu_program *p = tpu_calloc(1, sizeof *p);
   if (!p) return NULL;
   p->key = seg->key;
+  p->options = seg->options;
   p->n_records = seg->n_records;
   p->n_refs = seg->n_refs;
   p->n_outs = seg->n_outs;
@@ -465,9 +483,9 @@ static bool covers(const tpu_exe *e, const uint64_t *live, uint32_t words) {
   return true;
 }
 
-static const tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint32_t words) {
-  const tpu_exe *best = NULL;
-  for (const tpu_exe *e = p->exes; e; e = e->next)
+static tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint32_t words) {
+  tpu_exe *best = NULL;
+  for (tpu_exe *e = atomic_load_explicit(&never, memory_order_relaxed) ? NULL : p->exes; e; e = e->next)
     if (covers(e, live, words) && (!best || e->n_outputs < best->n_outputs)) best = e;
   return best;
 }
@@ -538,10 +556,12 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   tpu_program *p = program_find(seg);
   if (!p) return out_of_memory();
   p->used = ++clock_ticks;
-  const tpu_exe *hit;
+  tpu_exe *hit;
   for (; !(hit = best_exe(p, live, words)) && p->compiling;) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
   if (hit) {
     tpu_rt.stats.cache_hits++;
+    hit->entry.reads++;
+    hit->entry.last_read = clock_s(CLOCK_REALTIME);
     *out_exe = hit;
     return NULL;
   }
@@ -565,6 +585,27 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   *out_exe = e;
   if (++n_executables > TPU_MOST_EXECUTABLES && tpu_rt.busy == 1) evict(); /* busy: only this launch needs programs */
   return NULL;
+}
+
+void tpu_cache_policy_set(tpu_cache_policy policy) {
+  atomic_store(&never, policy.never);
+  atomic_store(&only, policy.only);
+}
+tpu_cache_policy tpu_cache_policy_get(void) { return (tpu_cache_policy){atomic_load(&never), atomic_load(&only)}; }
+void tpu_miss_hook_set(tpu_miss_fn see) { atomic_store(&see_miss, see); }
+
+size_t tpu_cache_entries(tpu_cache_entry *out, size_t n) {
+  if (tpu_in_bad_fork()) return 0;
+  size_t count = 0, at = 0;
+  uint64_t key;
+  void *value;
+  tpu_rt_lock();
+  while (tpu_map_next(&programs, &at, &key, &value))
+    for (const tpu_program *p = value; p; p = p->next)
+      for (const tpu_exe *e = p->exes; e; e = e->next, count++)
+        if (count < n) out[count] = e->entry;
+  tpu_rt_unlock();
+  return count;
 }
 
 tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {

@@ -54,6 +54,17 @@ void tpu_lane_mode_set(tpu_lane *lane, int mode);
 int tpu_lane_mode_get(const tpu_lane *lane);
 void tpu_lane_release(tpu_lane *lane); /* what is pending stays and runs when somebody needs it */
 
+/* --- options of the compiler: immutable, immortal, one per content */
+typedef struct tpu_options tpu_options;
+/* Copies the list; equal lists, whatever their order, give the same pointer. NULL: out of memory. */
+const tpu_options *tpu_options_get(const tpu_option *list, int n);
+int tpu_options_list(const tpu_options *options, const tpu_option **out_list); /* options NULL: none */
+/* Of what is recorded from now on, and part of its key: the process' (NULL: none), and a lane's own in its place (NULL: the
+ * process'). */
+void tpu_options_set(const tpu_options *options);
+void tpu_lane_options_set(tpu_lane *lane, const tpu_options *options);
+const tpu_options *tpu_lane_options_get(const tpu_lane *lane);
+
 /* --- source lines: where in the user's program a call is made, a number that only the describer understands; 0: not known */
 /* Of what the lane records from now on. */
 void tpu_lane_source_set(tpu_lane *lane, uint64_t source);
@@ -170,11 +181,27 @@ void tpu_memory_reset_peak(int device);
 typedef struct tpu_stats { /* since start or tpu_stats_reset */
   uint64_t calls, signatures, segments, executes, cache_requests, cache_hits, compiles, disk_hits, disk_writes;
   uint64_t reads, writes, donated;
+  uint64_t compile_peak_bytes; /* resident bytes of the process after a compile, the most */
   double compile_s;
 } tpu_stats;
 void tpu_stats_get(tpu_stats *out);
 void tpu_stats_reset(void);
 void tpu_cache_clear(void); /* forgets compiled programs in memory */
+typedef struct tpu_cache_policy { /* of programs compiled from now on */
+  bool never; /* compile each time */
+  bool only;  /* a program that is neither in memory nor on disk fails with FAILED_PRECONDITION */
+} tpu_cache_policy;
+void tpu_cache_policy_set(tpu_cache_policy policy);
+tpu_cache_policy tpu_cache_policy_get(void);
+/* Called with the StableHLO of each program about to be compiled, on the thread that compiles it, without a lock. NULL: nobody. */
+typedef void (*tpu_miss_fn)(const char *text, size_t size);
+void tpu_miss_hook_set(tpu_miss_fn see);
+typedef struct tpu_cache_entry {
+  double compile_s, last_read; /* seconds; since the epoch */
+  uint64_t reads;
+} tpu_cache_entry;
+/* Compiled programs in memory: fills the first n of out, returns how many there are. */
+size_t tpu_cache_entries(tpu_cache_entry *out, size_t n);
 
 /* Live values and storages, for leak tests. */
 int64_t tpu_live_values(void);

@@ -162,13 +162,16 @@ static tpu_status lane_segment(tpu_lane *lane, int device, tpu_segment **out) {
       if (lane->segments[d]) tpu_status_release(tpu_segment_launch(lane->segments[d], false));
   }
   tpu_segment *seg = lane->segments[device];
-  if (seg && (seg->n_records >= TPU_SEGMENT_MAX_RECORDS || seg->precision != tpu_precision_get())) {
+  const tpu_options *options = tpu_options_now(lane);
+  if (seg && (seg->n_records >= TPU_SEGMENT_MAX_RECORDS || seg->precision != tpu_precision_get() || seg->options != options)) {
     tpu_status_release(tpu_segment_launch(seg, false)); /* a failure is in the values */
     seg = lane->segments[device];
   }
   if (!seg) {
     seg = tpu_segment_new(device);
     if (!seg) return out_of_memory();
+    seg->options = options;
+    if (options) tpu_hash_mix(&seg->key, options->hash.lo);
     seg->lane = lane;
     lane->segments[device] = seg;
   }
