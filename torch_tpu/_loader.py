@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import copyreg
 import importlib.metadata
+import importlib.util
 import os
+import sys
+import types
 import warnings
 
 from torch_tpu import plugins
@@ -51,48 +53,36 @@ def _load() -> None:
     )
     torch.utils.rename_privateuse1_backend("tpu")
     _C.register(os.path.dirname(torch.__file__), os.path.dirname(__file__))
-    from torch_tpu import device
-
-    torch._register_device_module("tpu", device)
+    torch._register_device_module("tpu", _public_package())
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
     _set_policies(_C)
-    from torch_tpu import decompositions
+    from torch_tpu import decompositions, patches
 
     _C.set_decompose(decompositions.register)
-    copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
-    copyreg.pickle(torch.storage.UntypedStorage, _reduce_storage)
-    _print_on_the_host()
+    patches.apply()
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     # A step's end is where an iteration is cut into programs.
     register_optimizer_step_post_hook(lambda *_: _C.cut_later())
 
 
-def _reduce_storage(storage):
-    """Pickles a storage. PyTorch's own way reads device memory through its address; saving to a file does not."""
-    if getattr(storage, "_untyped_storage", storage).device.type != "tpu":
-        return storage.__reduce__()
-    import io
-
-    import torch
-
-    file = io.BytesIO()
-    torch.save(storage, file)
-    return torch.storage._load_from_bytes, (file.getvalue(),)
-
-
-def _print_on_the_host() -> None:
-    """Lets a tensor be formatted from one copy. PyTorch formats with dozens of operations, on the tensor's device, and
-    its list of devices where it does not has no door."""
-    import torch._tensor_str as module
-
-    format_on_device = module._tensor_str
-
-    def _tensor_str(self, indent):
-        return format_on_device(self.cpu() if self.device.type == "tpu" else self, indent)
-
-    module._tensor_str = _tensor_str
+def _public_package() -> types.ModuleType:
+    """The folder `tpu` as package `torch.tpu`, and under no other name."""
+    folder = os.path.join(os.path.dirname(__file__), "tpu")
+    name = "torch.tpu"
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def _minor(version: str) -> list[str]:
@@ -138,6 +128,9 @@ def _set_policies(_C) -> None:
         _C.fallback_set(("warn", "silent", "error").index(fallback))
     else:
         warnings.warn(f"TORCH_TPU_CPU_FALLBACK={fallback!r} is none of warn, silent, error", stacklevel=2)
+    from torch.tpu import policies  # type: ignore[import-not-found]
+
+    policies._set_environment_options(os.environ.get("TORCH_TPU_INTERNAL_XLA_OPTIONS", ""))
     fuse = os.environ.get("TORCH_TPU_DEFER_AND_FUSE")
     if os.environ.get("TORCH_TPU_LAUNCH_BLOCKING") == "1":
         _C.mode_set(2)
