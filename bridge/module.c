@@ -279,9 +279,10 @@ static PyObject *stats(PyObject *self, PyObject *none) {
   tpu_stats s;
   tpu_stats_get(&s);
 #define COUNT(name) #name, (unsigned long long)s.name
-  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures), COUNT(segments),
-                       COUNT(executes), COUNT(cache_requests), COUNT(cache_hits), COUNT(compiles), COUNT(disk_hits),
-                       COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated), COUNT(compile_peak_bytes), "compile_s", s.compile_s);
+  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d}", COUNT(calls), COUNT(signatures),
+                       COUNT(segments), COUNT(executes), COUNT(cache_requests), COUNT(cache_hits), COUNT(compiles),
+                       COUNT(disk_hits), COUNT(disk_writes), COUNT(reads), COUNT(writes), COUNT(donated),
+                       COUNT(compile_peak_bytes), "compile_s", s.compile_s);
 #undef COUNT
 }
 

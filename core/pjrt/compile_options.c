@@ -105,8 +105,10 @@ void tpu_compile_options_encode(const tpu_compile_options *options, const tpu_qu
   put_int(&build, BUILD_PARTITIONS, partitions);
   if (partitions > 1) put_int(&build, BUILD_SPMD, 1);
   for (int i = 0; i < options->override_count; i++) put_level(&build, &options->overrides[i]);
-  if (build.failed) out->failed = true;
-  else put_bytes(out, OPTIONS_BUILD, build.data, build.size);
+  if (build.failed)
+    out->failed = true;
+  else
+    put_bytes(out, OPTIONS_BUILD, build.data, build.size);
   tpu_strbuf_destroy(&build);
 
   if (replicas == 1 && partitions == 1) put_int(out, OPTIONS_PORTABLE, 1);

@@ -33,6 +33,15 @@ TEST(overrides) {
             "3a07" "0a0165" "1202" "0a00");
 }
 
+TEST(levels) {
+  tpu_option options[] = {{"xla_optimization_level", "O1"}, {"xla_memory_fitting_level", "O3"}, {"a", "true"}};
+  CHECK_STR(encode(&(tpu_compile_options){options, 3, 0, 0}, false),
+            "1a0a20012801" "c00113" "c80127" "2001"
+            "3a07" "0a0161" "1202" "1001");
+  options[0].value = "O4"; /* as unset */
+  CHECK_STR(encode(&(tpu_compile_options){options, 1, 0, 0}, false), "1a04200128012001");
+}
+
 TEST(exact_by_default) {
   tpu_option fast = {"xla_cpu_enable_fast_min_max", "true"};
   const char *text = encode(NULL, true);
@@ -60,4 +69,4 @@ TEST(out_of_memory) {
   CHECK_INT(failures, 6);
 }
 
-TEST_MAIN(TEST_CASE(devices), TEST_CASE(overrides), TEST_CASE(exact_by_default), TEST_CASE(out_of_memory));
+TEST_MAIN(TEST_CASE(devices), TEST_CASE(overrides), TEST_CASE(levels), TEST_CASE(exact_by_default), TEST_CASE(out_of_memory));

@@ -9,9 +9,7 @@ static tpu_options *interned;
 static pthread_mutex_t interned_lock = PTHREAD_MUTEX_INITIALIZER;
 static const tpu_options *_Atomic of_process;
 
-static int by_key(const void *a, const void *b) {
-  return strcmp(((const tpu_option *)a)->key, ((const tpu_option *)b)->key);
-}
+static int by_key(const void *a, const void *b) { return strcmp(((const tpu_option *)a)->key, ((const tpu_option *)b)->key); }
 
 /* Copies the strings behind the struct: key, 0, value, 0, and so on, in order of the keys. */
 static tpu_options *make(const tpu_option *list, int n) {

@@ -140,8 +140,8 @@ struct tpu_segment {
   uint64_t serial;
   tpu_precision precision; /* of what is recorded here */
   const tpu_options *options;
-  uint64_t first_address;  /* storages made since then have higher addresses */
-  tpu_hash key;            /* over all but offsets, numbers and liveness */
+  uint64_t first_address; /* storages made since then have higher addresses */
+  tpu_hash key;           /* over all but offsets, numbers and liveness */
   uint32_t n_records, n_refs, n_outs, n_numbers, n_offsets, n_values;
   uint32_t cap_records, cap_refs, cap_outs, cap_numbers, cap_offsets, cap_values;
   tpu_rec *records;
@@ -168,9 +168,9 @@ struct tpu_segment {
 typedef struct tpu_node_source tpu_node_source;
 struct tpu_lane {
   atomic_int refs;
-  atomic_ullong source;   /* of what is recorded next */
-  tpu_node_source *nodes; /* NULL: none noted yet */
-  atomic_int mode;        /* -1: the process' */
+  atomic_ullong source;               /* of what is recorded next */
+  tpu_node_source *nodes;             /* NULL: none noted yet */
+  atomic_int mode;                    /* -1: the process' */
   const tpu_options *_Atomic options; /* NULL: the process' */
   bool cut_later;
   int n_segments;

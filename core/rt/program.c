@@ -376,8 +376,9 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
 
 /* --- the table */
 static bool same_program(const tpu_program *p, const tpu_segment *seg) {
-  if (p->key.hi != seg->key.hi || p->options != seg->options || p->n_records != seg->n_records || p->n_refs != seg->n_refs || p->n_outs != seg->n_outs ||
-      p->n_offsets != seg->n_offsets || p->n_values != seg->n_values || p->n_numbers != seg->n_numbers)
+  if (p->key.hi != seg->key.hi || p->options != seg->options || p->n_records != seg->n_records || p->n_refs != seg->n_refs ||
+      p->n_outs != seg->n_outs || p->n_offsets != seg->n_offsets || p->n_values != seg->n_values ||
+      p->n_numbers != seg->n_numbers)
     return false;
   if (memcmp(p->refs, seg->refs, sizeof *p->refs * p->n_refs) != 0) return false;
   for (uint32_t i = 0; i < p->n_records; i++)

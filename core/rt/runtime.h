@@ -186,14 +186,15 @@ typedef struct tpu_stats { /* since start or tpu_stats_reset */
 } tpu_stats;
 void tpu_stats_get(tpu_stats *out);
 void tpu_stats_reset(void);
-void tpu_cache_clear(void); /* forgets compiled programs in memory */
+void tpu_cache_clear(void);       /* forgets compiled programs in memory */
 typedef struct tpu_cache_policy { /* of programs compiled from now on */
-  bool never; /* compile each time */
-  bool only;  /* a program that is neither in memory nor on disk fails with FAILED_PRECONDITION */
+  bool never;                     /* compile each time */
+  bool only;                      /* a program that is neither in memory nor on disk fails with FAILED_PRECONDITION */
 } tpu_cache_policy;
 void tpu_cache_policy_set(tpu_cache_policy policy);
 tpu_cache_policy tpu_cache_policy_get(void);
-/* Called with the StableHLO of each program about to be compiled, on the thread that compiles it, without a lock. NULL: nobody. */
+/* Called with the StableHLO of each program about to be compiled, on the thread that compiles it, without a lock. NULL: nobody.
+ */
 typedef void (*tpu_miss_fn)(const char *text, size_t size);
 void tpu_miss_hook_set(tpu_miss_fn see);
 typedef struct tpu_cache_entry {
