@@ -24,7 +24,9 @@ static tpu_segment *single(const tpu_segment *seg, const tpu_rec *r) {
   if (!one) return NULL;
   tpu_segment_detach(one);
   one->precision = seg->precision;
+  one->options = seg->options;
   one->key = (tpu_hash){UINT64_C(0x452821e638d01377), (uint64_t)seg->precision};
+  if (one->options) tpu_hash_mix(&one->key, one->options->hash.lo);
   if (!tpu_segment_reserve(one, 1, n_operands(r), n_outs(r), n_numbers(r))) {
     tpu_rt_unlock();
     tpu_segment_free(one);

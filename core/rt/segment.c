@@ -97,6 +97,7 @@ tpu_segment *tpu_segment_new(int device) {
   seg->device = device;
   seg->serial = atomic_fetch_add_explicit(&tpu_rt.next_serial, 1, memory_order_relaxed);
   seg->precision = tpu_precision_get();
+  seg->options = NULL;
   seg->key = (tpu_hash){UINT64_C(0xa4093822299f31d0), (uint64_t)seg->precision};
   seg->n_calls = seg->n_records = seg->n_refs = seg->n_outs = seg->n_numbers = seg->n_offsets = seg->n_values = 0;
   seg->first_address = tpu_next_address();
