@@ -28,11 +28,32 @@
 #include <ATen/ops/zero_native.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "bridge/bridge.h"
 
 namespace tpu {
 namespace {
+
+std::optional<c10::Device> device_in(const at::Tensor &t) { return t.device(); }
+std::optional<c10::Device> device_in(std::optional<c10::Device> device) { return device; }
+template <class T>
+std::optional<c10::Device> device_in(const T &) {
+  return std::nullopt;
+}
+
+// PyTorch's kernels make sparse tensors on the current device, and leave it to their wrappers to change that.
+template <auto kernel>
+struct OnItsDevice;
+template <class R, class... A, R (*kernel)(A...)>
+struct OnItsDevice<kernel> {
+  static R call(A... args) {
+    std::optional<c10::Device> device;
+    ((device = device ? device : device_in(args)), ...);
+    const c10::OptionalDeviceGuard guard(device);
+    return kernel(std::forward<A>(args)...);
+  }
+};
 
 at::Tensor with(const at::Tensor &like, const at::Tensor &indices, const at::Tensor &values, bool coalesced) {
   return at::_sparse_coo_tensor_unsafe(indices, values, like.sizes(), values.options().layout(at::kSparse), coalesced);
@@ -199,9 +220,10 @@ using ToSparseDim = at::Tensor(const at::Tensor &, int64_t);
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(at::native::new_with_dims_sparse));
-  m.impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(at::native::new_with_dims_and_tensor_sparse_symint));
-  m.impl("empty.memory_format", TORCH_FN(at::native::empty_sparse_symint));
+  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(OnItsDevice<&at::native::new_with_dims_sparse>::call));
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors",
+         TORCH_FN(OnItsDevice<&at::native::new_with_dims_and_tensor_sparse_symint>::call));
+  m.impl("empty.memory_format", TORCH_FN(OnItsDevice<&at::native::empty_sparse_symint>::call));
   m.impl("sparse_resize_", TORCH_FN(at::native::sparse_resize_));
   m.impl("sparse_resize_and_clear_", TORCH_FN(at::native::sparse_resize_and_clear_));
   m.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse));
@@ -213,7 +235,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_values", TORCH_FN(at::native::_values_sparse));
   m.impl("indices", TORCH_FN(at::native::indices_sparse));
   m.impl("values", TORCH_FN(at::native::values_sparse));
-  m.impl("clone", TORCH_FN(at::native::clone_sparse));
+  m.impl("clone", TORCH_FN(OnItsDevice<&at::native::clone_sparse>::call));
   m.impl("copy_", TORCH_FN(at::native::copy_sparse_wrapper_));
   m.impl("copy_sparse_to_sparse_", TORCH_FN(at::native::copy_sparse_));
   m.impl("zero_", TORCH_FN(at::native::zero_sparse_));

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -20,6 +21,13 @@ pytestmark = [
     pytest.mark.skipif(not torch.tpu.is_available(), reason="no PJRT plugin is installed"),
 ]
 tpu = torch.tpu
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
 
 
 def alike(f, *tensors):
@@ -227,13 +235,8 @@ def test_excess_precision():
 
 @pytest.mark.parametrize("text, warned", [("--no_such_option=1", False), ("nonsense", True)])
 def test_options_of_the_environment(text, warned):
-    import os
-
     code = "import torch; print(torch.ones(3, device='tpu').sin().tolist())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TORCH_TPU_INTERNAL_XLA_OPTIONS": text}, capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+    done = run(code, TORCH_TPU_INTERNAL_XLA_OPTIONS=text)
     assert (done.returncode != 0 and "no_such_option" in done.stderr) != warned
     assert ("is not key=value" in done.stderr) == warned
 
@@ -631,3 +634,64 @@ def test_comparing():
         torch.testing.assert_close(x, torch.zeros(2, device="tpu"))
     assert torch.equal(x, x.clone()) and torch.allclose(x, x + 1e-9) and {x: 1}[x] == 1
     assert torch.testing.make_tensor(3, device="tpu", dtype=torch.float32).is_tpu
+
+
+# --- a second device
+
+
+def test_everything_is_where_it_was_asked_for():
+    done = run(SECOND_DEVICE, TORCH_TPU_CPU_DEVICES="2")
+    assert done.returncode == 0 and done.stdout.split() == ["done"], done.stderr
+
+
+SECOND_DEVICE = """
+import copy, io, pickle
+import torch
+import torch.nn as nn
+from multiprocessing.reduction import ForkingPickler
+from torch.utils.checkpoint import checkpoint
+
+here = torch.device("tpu:1")
+x = torch.arange(6.0, device=here).view(2, 3)
+model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.LazyLinear(2)).tpu(1)
+model(x).sum().backward()
+file = io.BytesIO()
+torch.save(x, file, _use_new_zipfile_serialization=False)
+file.seek(0)
+for t in (x.tpu(1), copy.deepcopy(x), pickle.loads(pickle.dumps(x)), pickle.loads(ForkingPickler.dumps(x)),
+          torch.load(file), x.untyped_storage().clone(), model[2].weight.grad, torch.rand_like(x), x.new_ones(1),
+          torch.zeros(3).to(x), torch.tpu.ops.optimization_barrier([x])[0], nn.Parameter(x), x.cpu().to(1)):
+    assert t.device == here, t
+with torch.device(here), torch.autocast("tpu"):
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).device == here
+assert "device='tpu:1'" in repr(x) and x.__dlpack_device__()[1] == 1
+try:
+    x.numpy()
+except TypeError as error:
+    assert "tpu:1" in str(error)
+for reentrant in (True, False):
+    grads = []
+    for run in (model, lambda x: checkpoint(model, x, use_reentrant=reentrant)):
+        torch.manual_seed(0)
+        y = x.clone().requires_grad_()
+        run(y).sum().backward()
+        grads.append(y.grad)
+    assert torch.equal(*grads)
+
+for d in (here, torch.device("tpu:0")):
+    s = torch.sparse_coo_tensor([[0, 1, 0], [1, 0, 1]], [1.0, 2.0, 3.0], (2, 2), device=d, check_invariants=True)
+    h = s.cpu()
+    for f in (lambda t: t, lambda t: t.coalesce(), lambda t: t.clone(), lambda t: t + t, lambda t: t * 2, lambda t: -t,
+              lambda t: t.to_dense().to_sparse(), torch.zeros_like, lambda t: t.t(), copy.deepcopy,
+              lambda t: torch.sparse.mm(t, t.to_dense()), lambda t: t.sparse_mask(t.coalesce()),
+              lambda t: torch.sparse_coo_tensor((2, 2), device=t.device), lambda t: t.cpu().to(t.device)):
+        got, want = f(s), f(h)
+        assert got.device == d
+        assert torch.equal(got.to_dense().cpu(), want.to_dense())
+    assert torch.empty(2, 2, layout=torch.sparse_coo, device=d).device == d
+    e = nn.Embedding(5, 3, sparse=True).to(d)
+    e(torch.tensor([1, 1, 2], device=d)).sum().backward()
+    torch.optim.SparseAdam(list(e.parameters())).step()
+    assert e.weight.grad.device == d and e.weight.isfinite().all()
+print("done")
+"""
