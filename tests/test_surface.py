@@ -252,6 +252,39 @@ def test_eager_mode_property():
         tpu.eager_mode = 7
 
 
+def test_names_other_backends_have():
+    from torch_tpu._internal import execution_mode, sync
+
+    assert execution_mode.eager_mode is tpu.eager_mode and execution_mode.EagerMode is tpu.EagerMode
+    enabled = execution_mode.enable_cpu_fallback
+    execution_mode.enable_cpu_fallback = False
+    try:
+        with pytest.raises(NotImplementedError, match="not implemented for the tpu device"):
+            torch.geqrf(torch.eye(2, device="tpu"))
+    finally:
+        execution_mode.enable_cpu_fallback = True
+    assert execution_mode.enable_cpu_fallback and enabled
+    assert torch.geqrf(torch.eye(2, device="tpu"))[0].shape == (2, 2)
+    x = torch.arange(3.0, device="tpu")
+    sync.synchronize()
+    y = x.tan()
+    assert "stablehlo.tan" in sync.computation_mlir(y)
+    before = tpu.stats()["executes"]
+    sync.synchronize([y], wait=False)
+    assert sync.computation_mlir(y) == "" and tpu.stats()["executes"] == before + 1
+
+
+@pytest.mark.parametrize("root, used", [("{}", True), ("gs://bucket/folder", False)])
+def test_a_shared_cache_folder(tmp_path, root, used):
+    code = (
+        "import os; os.environ.pop('TORCH_TPU_CACHE_DIR', None); import torch;"
+        "print(torch.ones(3, device='tpu').tan().tolist())"
+    )
+    done = run(code, TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT=root.format(tmp_path / "c"), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0 and ("is not a local folder" in done.stderr) != used
+    assert (tmp_path / "c").exists() == used != (tmp_path / "torch_tpu").exists()
+
+
 # --- torch.tpu.ops
 
 

@@ -107,6 +107,13 @@ def _cache_dir() -> str:
     path = os.environ.get("TORCH_TPU_CACHE_DIR")
     if path is not None:
         return path
+    shared = os.environ.get("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "")
+    if "://" in shared:
+        warnings.warn(
+            f"TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT={shared!r} is not a local folder and is ignored", stacklevel=2
+        )
+    elif shared:
+        return shared
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(home, "torch_tpu")
 

@@ -19,7 +19,7 @@ static tpu_options *make(const tpu_option *list, int n) {
   if (!o) return NULL;
   tpu_option *copy = (tpu_option *)(o + 1);
   char *text = (char *)(copy + n);
-  if (n) memcpy(copy, list, entries);
+  for (int i = 0; i < n; i++) copy[i] = list[i];
   qsort(copy, (size_t)n, sizeof *copy, by_key);
   *o = (tpu_options){.n = n, .list = copy, .text = text, .size = bytes};
   for (int i = 0; i < n; i++) {

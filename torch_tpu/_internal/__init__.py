@@ -1,0 +1,1 @@
+"""Module names that programs for other TPU backends of PyTorch import. What they offer is in `torch.tpu`."""
