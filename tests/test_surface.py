@@ -446,7 +446,8 @@ def test_dlpack():
 
     for x in (torch.arange(6.0, device="tpu").view(2, 3).t(), nn.Parameter(torch.ones(2, device="tpu"))):
         assert x.__dlpack_device__() == (DLDeviceType.kDLExtDev, 0)
-        for f in (x.__dlpack__, lambda x=x: torch.from_dlpack(x), lambda x=x: np.from_dlpack(x.detach()),
+        for f in (x.__dlpack__, lambda x=x: torch.to_dlpack(x), lambda x=x: torch.utils.dlpack.to_dlpack(x),
+                  lambda x=x: torch.from_dlpack(x), lambda x=x: np.from_dlpack(x.detach()),
                   lambda x=x: x.__dlpack__(dl_device=(1, 0), copy=False)):  # fmt: skip
             with pytest.raises(BufferError, match="cannot be shared|require gradient"):
                 f()
@@ -458,6 +459,7 @@ def test_dlpack():
             refused.__dlpack__(dl_device=(1, 0))
     assert torch.from_dlpack(np.arange(3), device="tpu").is_tpu
     y = torch.arange(3)  # other devices as ever
+    assert torch.from_dlpack(torch.to_dlpack(y)).data_ptr() == y.data_ptr()
     assert torch.from_dlpack(y).data_ptr() == y.data_ptr() and y.__dlpack_device__() == (DLDeviceType.kDLCPU, 0)
     with pytest.raises(AttributeError, match="__cuda_array_interface__"):
         torch.ones(2, device="tpu").__cuda_array_interface__  # noqa: B018

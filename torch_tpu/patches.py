@@ -99,6 +99,13 @@ def _exchange() -> None:
             return DLDeviceType.kDLExtDev, self.device.index
         return device_of(self)
 
+    export_capsule = torch.utils.dlpack.to_dlpack
+
+    @functools.wraps(export_capsule)
+    def to_dlpack(tensor):
+        return __dlpack__(tensor) if _on_tpu(tensor) else export_capsule(tensor)
+
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack  # type: ignore[assignment]
     torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign, assignment]
 

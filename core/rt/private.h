@@ -220,6 +220,11 @@ typedef struct tpu_program {
   bool compiling;           /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
+/* Compiles a segment (program.c): its values in `live` are wanted; multiple: per offset, as a program's, NULL: all static. Lock
+ * not held. */
+tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_exe **out) TPU_MUST_USE;
+void tpu_exe_destroy(tpu_exe *e);              /* NULL allowed */
+void *tpu_rt_copy(const void *p, size_t size); /* of a block; NULL: out of memory */
 /* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it
  * compiles. The result stays valid until the cache is cleared. */
 tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) TPU_MUST_USE;
@@ -246,9 +251,9 @@ void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held
 /* Runs a detached segment's program. Lock held; dropped meanwhile. On failure the values are as before. */
 tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) TPU_MUST_USE;
 bool tpu_segment_reserve(tpu_segment *seg, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers);
-/* After a launching segment's program failed to compile or to start, of several calls: runs them one by one, so that only what depends
- * on the call at fault fails. Such values keep their state and carry the error. Takes the failure; returns that of the first call, or
- * NULL. Lock held; dropped meanwhile. */
+/* After a launching segment's program failed to compile or to start, of several calls: runs them one by one, so that only what
+ * depends on the call at fault fails. Such values keep their state and carry the error. Takes the failure; returns that of the
+ * first call, or NULL. Lock held; dropped meanwhile. */
 tpu_status tpu_segment_salvage(tpu_segment *seg, tpu_status status) TPU_MUST_USE;
 /* Makes `v` READY: launches its segment or waits for who launches it. Lock held; may be dropped. FAILED: its error. */
 tpu_status tpu_value_settle(tpu_value *v) TPU_MUST_USE;

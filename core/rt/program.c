@@ -6,12 +6,8 @@
 #include "base/alloc.h"
 #include "rt/private.h"
 
-/* Programs by segment key. Compiled programs are kept until tpu_cache_clear, bounded by count. */
-static tpu_map programs;
-static uint32_t n_executables;
 static atomic_bool never, only;
 static tpu_miss_fn _Atomic see_miss;
-static uint64_t clock_ticks;
 static tpu_arena immortal; /* rows of checks */
 static pthread_mutex_t immortal_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -23,6 +19,12 @@ static double clock_s(clockid_t clock) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 static double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
+
+void *tpu_rt_copy(const void *p, size_t size) {
+  void *q = tpu_malloc(size ? size : 1);
+  if (q && size) memcpy(q, p, size);
+  return q;
+}
 
 /* --- from a segment to a graph */
 typedef struct wanted {         /* what the program shall give, and how */
@@ -198,7 +200,7 @@ static void module_name(const tpu_segment *seg, char *out, size_t size) {
   out[n] = 0;
 }
 
-static void exe_destroy(tpu_exe *e) {
+void tpu_exe_destroy(tpu_exe *e) {
   if (!e) return;
   tpu_executable_destroy(tpu_rt.client, e->executable);
   tpu_free(e->params);
@@ -210,13 +212,8 @@ static void exe_destroy(tpu_exe *e) {
   tpu_free(e);
 }
 
-static void *copy_of(const void *p, size_t size) {
-  void *q = tpu_malloc(size ? size : 1);
-  if (q && size) memcpy(q, p, size);
-  return q;
-}
-
-/* The compiler of a program this long takes hundreds of megabytes and leaves most of them free, to which the first run would add. */
+/* The compiler of a program this long takes hundreds of megabytes and leaves most of them free, to which the first run would add.
+ */
 #define LONG_TEXT (64 << 10)
 /* Compiles the text, through the disk cache if there is one. */
 static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_executable **out) {
@@ -320,13 +317,13 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   pthread_mutex_unlock(&immortal_lock);
   memcpy(e->pack_size, m->pack_size, sizeof e->pack_size);
   e->params = tpu_malloc(sizeof *e->params * (m->n_params + 1));
-  e->outputs = copy_of(w->outputs, sizeof *e->outputs * w->n_outputs);
-  e->slots = copy_of(m->slots, sizeof *e->slots * m->n_slots);
-  e->check_records = copy_of(w->check_records, sizeof *e->check_records * w->n_checks);
+  e->outputs = tpu_rt_copy(w->outputs, sizeof *e->outputs * w->n_outputs);
+  e->slots = tpu_rt_copy(m->slots, sizeof *e->slots * m->n_slots);
+  e->check_records = tpu_rt_copy(w->check_records, sizeof *e->check_records * w->n_checks);
   e->aliases = tpu_malloc(sizeof *e->aliases * (n_aliases + 1));
   e->output_set = tpu_calloc((seg->n_values + 63) / 64 + 1, sizeof *e->output_set);
   if (!e->params || !e->outputs || !e->slots || !e->aliases || !e->output_set || !e->check_rows || !e->check_records) {
-    exe_destroy(e);
+    tpu_exe_destroy(e);
     return NULL;
   }
   for (uint32_t i = 0; i < m->n_params; i++) {
@@ -341,7 +338,8 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   return e;
 }
 
-static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
+tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_exe **out) {
+  wanted all = {.multiple = multiple, .live = live}, *w = &all;
   tpu_graph *graph = tpu_graph_create(), *flat = tpu_graph_create();
   uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
   w->outputs = tpu_malloc((seg->n_values + 1) * sizeof *w->outputs);
@@ -362,7 +360,7 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   if (!status) status = load(seg, &text, &e->executable);
   if (!status) e->entry = (tpu_cache_entry){.compile_s = now_s() - start, .last_read = clock_s(CLOCK_REALTIME), .reads = 1};
   if (status)
-    exe_destroy(e);
+    tpu_exe_destroy(e);
   else
     *out = e;
   tpu_strbuf_destroy(&text);
@@ -374,240 +372,12 @@ static tpu_status compile(const tpu_segment *seg, wanted *w, tpu_exe **out) {
   return status;
 }
 
-/* --- the table */
-static bool same_program(const tpu_program *p, const tpu_segment *seg) {
-  if (p->key.hi != seg->key.hi || p->options != seg->options || p->n_records != seg->n_records || p->n_refs != seg->n_refs ||
-      p->n_outs != seg->n_outs || p->n_offsets != seg->n_offsets || p->n_values != seg->n_values ||
-      p->n_numbers != seg->n_numbers)
-    return false;
-  if (memcmp(p->refs, seg->refs, sizeof *p->refs * p->n_refs) != 0) return false;
-  for (uint32_t i = 0; i < p->n_records; i++)
-    if (p->records[i].sig != seg->records[i].sig) return false;
-  for (uint32_t i = 0; i < p->n_outs; i++)
-    if (p->outs[i].value != seg->outs[i].value || p->outs[i].layout != seg->outs[i].layout ||
-        p->outs[i].place != seg->outs[i].place)
-      return false;
-  for (uint32_t i = 0; i < p->n_values; i++)
-    if (p->layouts[i] != seg->values[i]->layout || p->replaces[i] != seg->values[i]->replaces) return false;
-  return true;
-}
-
-static bool same_offsets(const tpu_program *p, const tpu_segment *seg) {
-  for (uint32_t i = 0; i < p->n_offsets; i++)
-    if (p->multiple[i] ? seg->offsets[i] % p->multiple[i] != 0 : p->offsets[i] != seg->offsets[i]) return false;
-  return true;
-}
-
-static void program_destroy(tpu_program *p) {
-  if (!p) return;
-  for (tpu_exe *e = p->exes, *next; e; e = next) {
-    next = e->next;
-    exe_destroy(e);
-  }
-  tpu_free(p->records);
-  tpu_free(p->refs);
-  tpu_free(p->outs);
-  tpu_free((void *)p->layouts);
-  tpu_free(p->replaces);
-  tpu_free(p->offsets);
-  tpu_free(p->multiple);
-  tpu_free(p);
-}
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a < 0 ? -a : a;
-}
-
-/* The offsets in which the segment differs from `like` become run-time slots. Each is known to be a multiple of the innermost
- * dims of the base that divide what was seen: a position among rows stays one. */
-static void free_offsets(const tpu_segment *seg, const tpu_program *like, int64_t *multiple) {
-  for (uint32_t r = 0; r < seg->n_records; r++) {
-    const tpu_rec *rec = &seg->records[r];
-    uint32_t i = rec->offset;
-    for (int k = 0; k < rec->sig->args.n_operands; k++) {
-      uint32_t ref = seg->refs[rec->ref + (uint32_t)k];
-      if (ref == NO_VALUE) continue;
-      const tpu_layout *l = seg->values[ref]->layout;
-      if (!tpu_is_partial(rec->sig, k, l)) continue;
-      uint32_t at = i++;
-      if (!like->multiple[at] && like->offsets[at] == seg->offsets[at]) continue;
-      int64_t seen = gcd(like->multiple[at] ? like->multiple[at] : like->offsets[at], seg->offsets[at]), size = 1;
-      multiple[at] = 1;
-      if (tpu_dtype_bytes(l->dtype) != tpu_dtype_bytes(rec->sig->args.operands[k].dtype)) continue;
-      for (int d = l->rank - 1; d >= 0 && l->numel; d--) {
-        size *= l->dims[d];
-        if (seen % size == 0) multiple[at] = size;
-      }
-    }
-  }
-}
-
-/* A program entry for the segment. `like`: a program that differs only in offsets; those become run-time slots. */
-static tpu_program *program_create(const tpu_segment *seg, const tpu_program *like) {
-  tpu_program *p = tpu_calloc(1, sizeof *p);
-  if (!p) return NULL;
-  p->key = seg->key;
-  p->options = seg->options;
-  p->n_records = seg->n_records;
-  p->n_refs = seg->n_refs;
-  p->n_outs = seg->n_outs;
-  p->n_offsets = seg->n_offsets;
-  p->n_values = seg->n_values;
-  p->n_numbers = seg->n_numbers;
-  p->records = copy_of(seg->records, sizeof *p->records * p->n_records);
-  p->refs = copy_of(seg->refs, sizeof *p->refs * p->n_refs);
-  p->outs = copy_of(seg->outs, sizeof *p->outs * p->n_outs);
-  p->offsets = copy_of(seg->offsets, sizeof *p->offsets * p->n_offsets);
-  p->multiple = tpu_calloc(p->n_offsets + 1, sizeof *p->multiple);
-  p->layouts = tpu_malloc(sizeof(tpu_layout *) * (p->n_values + 1));
-  p->replaces = tpu_malloc(sizeof *p->replaces * (p->n_values + 1));
-  if (!p->records || !p->refs || !p->outs || !p->offsets || !p->multiple || !p->layouts || !p->replaces) {
-    program_destroy(p);
-    return NULL;
-  }
-  for (uint32_t i = 0; i < p->n_values; i++) {
-    p->layouts[i] = seg->values[i]->layout;
-    p->replaces[i] = seg->values[i]->replaces;
-  }
-  if (like) free_offsets(seg, like, p->multiple);
-  return p;
-}
-
-static bool covers(const tpu_exe *e, const uint64_t *live, uint32_t words) {
-  for (uint32_t i = 0; i < words; i++)
-    if (live[i] & ~e->output_set[i]) return false;
-  return true;
-}
-
-static tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint32_t words) {
-  tpu_exe *best = NULL;
-  for (tpu_exe *e = atomic_load_explicit(&never, memory_order_relaxed) ? NULL : p->exes; e; e = e->next)
-    if (covers(e, live, words) && (!best || e->n_outputs < best->n_outputs)) best = e;
-  return best;
-}
-
-/* The entry for the segment, made if need be. NULL: out of memory. */
-static tpu_program *program_find(const tpu_segment *seg) {
-  const tpu_program *like = NULL;
-  tpu_program *head = tpu_map_get(&programs, seg->key.lo);
-  for (tpu_program *p = head; p; p = p->next) {
-    if (!same_program(p, seg)) continue;
-    if (same_offsets(p, seg)) return p;
-    if (!like) like = p; /* the newest comes first */
-  }
-  tpu_program *fresh = program_create(seg, like);
-  if (!fresh) return NULL;
-  fresh->next = head;
-  if (tpu_map_put(&programs, seg->key.lo, fresh)) return fresh;
-  fresh->next = NULL;
-  program_destroy(fresh);
-  return NULL;
-}
-
-static void add_outputs(uint64_t *want, const tpu_program *p, uint32_t words) {
-  for (const tpu_exe *e = p->exes; e; e = e->next)
-    for (uint32_t i = 0; i < words; i++) want[i] |= e->output_set[i];
-}
-
-static int by_use(const void *a, const void *b) {
-  uint64_t x = (*(tpu_program *const *)a)->used, y = (*(tpu_program *const *)b)->used;
-  return (x > y) - (x < y);
-}
-
-static void forget(tpu_program *p) {
-  tpu_program *head = tpu_map_get(&programs, p->key.lo);
-  if (head == p) {
-    if (p->next)
-      (void)tpu_map_put(&programs, p->key.lo, p->next); /* replaces: cannot fail */
-    else
-      (void)tpu_map_remove(&programs, p->key.lo);
-  } else {
-    while (head->next != p) head = head->next;
-    head->next = p->next;
-  }
-  for (const tpu_exe *e = p->exes; e; e = e->next) n_executables--;
-  program_destroy(p);
-}
-
-/* Drops the least recently used quarter. The newest, which the caller is about to run, stays. */
-static void evict(void) {
-  size_t n = 0, at = 0;
-  uint64_t key;
-  void *value;
-  while (tpu_map_next(&programs, &at, &key, &value))
-    for (const tpu_program *p = value; p; p = p->next) n++;
-  tpu_program **all = tpu_malloc(n * sizeof(tpu_program *));
-  if (!all) return;
-  n = at = 0;
-  while (tpu_map_next(&programs, &at, &key, &value))
-    for (tpu_program *p = value; p; p = p->next) all[n++] = p;
-  qsort(all, n, sizeof(tpu_program *), by_use);
-  for (size_t i = 0; i < n / 4; i++) forget(all[i]);
-  tpu_free(all);
-}
-
-tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) {
-  uint32_t words = (seg->n_values + 63) / 64;
-  tpu_rt.stats.cache_requests++;
-  tpu_program *p = program_find(seg);
-  if (!p) return out_of_memory();
-  p->used = ++clock_ticks;
-  tpu_exe *hit;
-  for (; !(hit = best_exe(p, live, words)) && p->compiling;) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
-  if (hit) {
-    tpu_rt.stats.cache_hits++;
-    hit->entry.reads++;
-    hit->entry.last_read = clock_s(CLOCK_REALTIME);
-    *out_exe = hit;
-    return NULL;
-  }
-  /* The union of what was wanted so far, whatever the offsets: who still held a value before may hold it again. */
-  uint64_t *want = copy_of(live, words * sizeof *want);
-  if (!want) return out_of_memory();
-  for (const tpu_program *other = tpu_map_get(&programs, seg->key.lo); other; other = other->next)
-    if (same_program(other, seg)) add_outputs(want, other, words);
-  wanted w = {.multiple = p->multiple, .live = want};
-  tpu_exe *e = NULL;
-  p->compiling = true;
-  tpu_rt_unlock();
-  tpu_status status = compile(seg, &w, &e);
-  tpu_rt_lock();
-  p->compiling = false;
-  pthread_cond_broadcast(&tpu_rt.settled);
-  tpu_free(want);
-  if (status) return status;
-  e->next = p->exes;
-  p->exes = e;
-  *out_exe = e;
-  if (++n_executables > TPU_MOST_EXECUTABLES && tpu_rt.busy == 1) evict(); /* busy: only this launch needs programs */
-  return NULL;
-}
-
 void tpu_cache_policy_set(tpu_cache_policy policy) {
   atomic_store(&never, policy.never);
   atomic_store(&only, policy.only);
 }
 tpu_cache_policy tpu_cache_policy_get(void) { return (tpu_cache_policy){atomic_load(&never), atomic_load(&only)}; }
 void tpu_miss_hook_set(tpu_miss_fn see) { atomic_store(&see_miss, see); }
-
-size_t tpu_cache_entries(tpu_cache_entry *out, size_t n) {
-  if (tpu_in_bad_fork()) return 0;
-  size_t count = 0, at = 0;
-  uint64_t key;
-  void *value;
-  tpu_rt_lock();
-  while (tpu_map_next(&programs, &at, &key, &value))
-    for (const tpu_program *p = value; p; p = p->next)
-      for (const tpu_exe *e = p->exes; e; e = e->next, count++)
-        if (count < n) out[count] = e->entry;
-  tpu_rt_unlock();
-  return count;
-}
 
 tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
   uint32_t words = (seg->n_values + 63) / 64;
@@ -633,22 +403,4 @@ tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) {
   tpu_graph_destroy(graph);
   tpu_graph_destroy(flat);
   return status;
-}
-
-void tpu_program_cache_clear(void) {
-  tpu_rt_lock();
-  while (tpu_rt.busy) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
-  tpu_map old = programs;
-  programs = (tpu_map){0};
-  n_executables = 0;
-  tpu_rt_unlock();
-  size_t at = 0;
-  uint64_t key;
-  void *value;
-  while (tpu_map_next(&old, &at, &key, &value))
-    for (tpu_program *p = value, *next; p; p = next) {
-      next = p->next;
-      program_destroy(p);
-    }
-  tpu_map_destroy(&old);
 }
