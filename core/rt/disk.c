@@ -15,11 +15,11 @@
 
 /* One file a program: <dir>/<first two digits>/<key>.bin = header, payload. The key is a SHA-256 over everything that decides what the
  * payload is, so a file that parses is the right one; anything else is a miss. */
-#define FORMAT "torch_tpu program 1\n"
+#define FORMAT "torch_tpu program 2\n"
 typedef struct header {
   char format[24];
   uint64_t size;
-  uint8_t digest[32]; /* of the payload */
+  uint8_t digest[32]; /* of the key and the payload: a file under another's name is a miss too */
 } header;
 
 /* Executables hold machine code: another processor must not load them. */
@@ -133,6 +133,7 @@ char *tpu_disk_read(const char *key, size_t *out_size) {
     tpu_sha256 s;
     uint8_t digest[32];
     tpu_sha256_init(&s);
+    tpu_sha256_update(&s, key, 64);
     tpu_sha256_update(&s, data, h.size);
     tpu_sha256_final(&s, digest);
     ok = memcmp(digest, h.digest, sizeof digest) == 0;
@@ -206,6 +207,7 @@ bool tpu_disk_write(const char *key, const char *data, size_t size) {
   header h = {.format = FORMAT, .size = size};
   tpu_sha256 s;
   tpu_sha256_init(&s);
+  tpu_sha256_update(&s, key, 64);
   tpu_sha256_update(&s, data, size);
   tpu_sha256_final(&s, h.digest);
   FILE *f = fdopen(fd, "wb");

@@ -216,9 +216,10 @@ static void foreign_one(const char *path, const struct stat *st, void *arg) {
     uint64_t size;
     uint8_t digest[32];
     char payload[8];
-  } file = {.format = "torch_tpu program 1\n", .size = 8, .payload = "foreign"};
+  } file = {.format = "torch_tpu program 2\n", .size = 8, .payload = "foreign"};
   tpu_sha256 h;
   tpu_sha256_init(&h);
+  tpu_sha256_update(&h, strrchr(path, '/') + 1, 64);
   tpu_sha256_update(&h, file.payload, 8);
   tpu_sha256_final(&h, file.digest);
   FILE *f = fopen(path, "wb");
