@@ -88,9 +88,20 @@ static tpu_val weighted(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype,
   return bcast_binary(b, TPU_HLO_MULTIPLY, loss, arg_math(b, a, i, dtype));
 }
 
+/* Argument i, if there is one, has the dtype of argument `self`: this loss does not promote. */
+static bool same_dtype(tpu_build *b, const tpu_args *a, int self, int i) {
+  if (!arg_present(a, i) || tpu_build_failed(b)) return true;
+  tpu_dtype expected = tpu_dtype_of(b, arg_tensor(b, a, self)), found = tpu_dtype_of(b, arg_tensor(b, a, i));
+  if (found == expected) return true;
+  tpu_fail(b, TPU_INVALID_ARGUMENT, "Found dtype %s but expected %s", tpu_dtype_scalar_name(found),
+           tpu_dtype_scalar_name(expected));
+  return false;
+}
+
 /* binary_cross_entropy(self, target, weight, reduction) */
 void lower_binary_cross_entropy(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x[2];
+  if (!same_dtype(b, a, 0, 1) || !same_dtype(b, a, 0, 2)) return;
   tpu_dtype dtype = operands(b, a, 0, 2, x);
   if (dtype == TPU_DTYPE_NONE) return;
   tpu_val no = bounded(b, tpu_unary(b, TPU_HLO_LOG1P, tpu_neg(b, x[0]))), yes = bounded(b, tpu_log(b, x[0]));
@@ -101,6 +112,7 @@ void lower_binary_cross_entropy(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 /* binary_cross_entropy_backward(grad_output, self, target, weight, reduction) */
 void lower_binary_cross_entropy_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x[3];
+  if (!same_dtype(b, a, 1, 2) || !same_dtype(b, a, 1, 3)) return;
   tpu_dtype dtype = operands(b, a, 0, 3, x);
   if (dtype == TPU_DTYPE_NONE) return;
   tpu_val spread = tpu_sub(b, x[1], tpu_mul(b, x[1], x[1]));

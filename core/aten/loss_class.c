@@ -50,6 +50,11 @@ static bool nll_check(tpu_build *b, tpu_val x, tpu_val target, bool spatial) {
 static bool nll_prepare(tpu_build *b, const tpu_args *a, int i, nll *out) {
   tpu_val x = arg_tensor(b, a, i), target = arg_tensor(b, a, i + 1);
   if (!nll_check(b, x, target, a->row->rule == 2)) return false;
+  tpu_dtype kind = tpu_dtype_of(b, target);
+  if (kind != TPU_I64 && kind != TPU_U8) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected target dtype to be Long or Byte, but got %s", tpu_dtype_scalar_name(kind));
+    return false;
+  }
   int rank = tpu_rank_of(b, x);
   out->axis = rank == 1 ? 0 : 1;
   out->dtype = tpu_dtype_of(b, x);

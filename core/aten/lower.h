@@ -107,6 +107,7 @@ typedef enum tpu_stride_rule {
   TPU_STRIDES_CHANNELS_LAST, /* channels_last if operand 0 (or 1, a kernel) suggests it, else row-major */
 } tpu_stride_rule;
 
+enum { TPU_CHECKED_ARGS = 4 };
 struct tpu_row {
   const char *aten;       /* "add.Tensor": a functional overload's name */
   tpu_lower_fn lower;
@@ -117,6 +118,7 @@ struct tpu_row {
   uint32_t statics;       /* bit i: a number in argument i is static */
   uint32_t defaults;      /* bit i: whether argument i equals its schema default is part of the signature */
   const char *single;     /* foreach rows: the row that computes one element */
+  tpu_status (*check)(const double *args); /* judges each call's numbers (args[i]: argument i); NULL: any will do */
   const char *file;
   int line;
 };
@@ -189,6 +191,16 @@ tpu_val random_u32(tpu_build *b, const tpu_args *a, tpu_outs *o, int rank, const
 tpu_val random_u64(tpu_build *b, const tpu_args *a, tpu_outs *o, int rank, const int64_t *dims);
 /* [0, 1) as PyTorch's uniform: as many random bits as the significand has (8 bf16, 11 f16, 24 f32, 53 f64). */
 tpu_val random_unit(tpu_build *b, const tpu_args *a, tpu_outs *o, tpu_dtype dtype, int rank, const int64_t *dims);
+
+/* .check of rows that draw from a distribution (sample.c): INVALID_ARGUMENT in PyTorch's words. */
+tpu_status check_bernoulli(const double *args) TPU_MUST_USE;
+tpu_status check_cauchy(const double *args) TPU_MUST_USE;
+tpu_status check_exponential(const double *args) TPU_MUST_USE;
+tpu_status check_geometric(const double *args) TPU_MUST_USE;
+tpu_status check_log_normal(const double *args) TPU_MUST_USE;
+tpu_status check_normal(const double *args) TPU_MUST_USE;
+tpu_status check_normal_std(const double *args) TPU_MUST_USE;
+tpu_status check_uniform(const double *args) TPU_MUST_USE;
 
 /* --- strides (stride.c) */
 /* Fills out_strides[rank] for a result of `sizes` by the row's rule and its operands. */

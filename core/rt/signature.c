@@ -316,8 +316,19 @@ static tpu_status get(key *k, const tpu_call *call, tpu_sig_kind kind, tpu_dtype
   return status;
 }
 
+static tpu_status check_numbers(const tpu_call *call) {
+  double v[TPU_CHECKED_ARGS] = {0};
+  for (int i = 0; i < call->n_args && i < TPU_CHECKED_ARGS; i++) {
+    if (call->args[i].kind != TPU_ARG_NUMBER) continue;
+    const tpu_number *n = &call->numbers[call->args[i].first];
+    v[i] = n->dtype == TPU_BOOL || n->dtype == TPU_I64 ? (double)n->i : n->dtype == TPU_F64 ? n->f : n->c[0];
+  }
+  return call->row->check(v);
+}
+
 tpu_status tpu_signature_get(const tpu_call *call, const tpu_signature **out) {
   TPU_TRY(tpu_rt_enter());
+  if (call->row->check) TPU_TRY(check_numbers(call));
   key k;
   k.words = k.inline_words;
   k.n = 0;
