@@ -348,10 +348,18 @@ static PyObject *set_miss_hook(PyObject *self, PyObject *arg) {
   Py_RETURN_NONE;
 }
 
+/* Does a device exist? Loads no plugin for the first. Sets an exception if not. */
+static bool device_exists(long d) {
+  if (d == 0 || (d > 0 && d < tpu_device_count())) return true;
+  if (d != -1 || !PyErr_Occurred())
+    PyErr_Format(PyExc_RuntimeError, "invalid device ordinal: tpu:%ld does not exist; there are %d devices", d, tpu_device_count());
+  return false;
+}
+
 static PyObject *memory_info(PyObject *self, PyObject *arg) {
   (void)self;
   long d = PyLong_AsLong(arg);
-  if (d == -1 && PyErr_Occurred()) return NULL;
+  if (!device_exists(d)) return NULL;
   tpu_memory_info m;
   tpu_memory_info_get((int)d, &m);
   return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L}", "allocated", (long long)m.allocated, "peak", (long long)m.peak, "limit",
@@ -363,8 +371,7 @@ static PyObject *memory_info(PyObject *self, PyObject *arg) {
 static PyObject *generator(PyObject *self, PyObject *arg) {
   (void)self;
   long d = PyLong_AsLong(arg);
-  if (d == -1 && PyErr_Occurred()) return NULL;
-  if (d < 0 || (d > 0 && d >= tpu_device_count())) return PyErr_Format(PyExc_IndexError, "no device %ld", d);
+  if (!device_exists(d)) return NULL;
   return bridge_generator_object((int)d);
 }
 
@@ -372,7 +379,7 @@ static PyObject *generator_seed(PyObject *self, PyObject *args) {
   (void)self;
   int d;
   unsigned long long seed;
-  if (!PyArg_ParseTuple(args, "iK", &d, &seed)) return NULL;
+  if (!PyArg_ParseTuple(args, "iK", &d, &seed) || !device_exists(d)) return NULL;
   bridge_generator_seed(d, seed);
   Py_RETURN_NONE;
 }
@@ -380,7 +387,7 @@ static PyObject *generator_seed(PyObject *self, PyObject *args) {
 static PyObject *generator_get(PyObject *self, PyObject *arg) {
   (void)self;
   long d = PyLong_AsLong(arg);
-  if (d == -1 && PyErr_Occurred()) return NULL;
+  if (!device_exists(d)) return NULL;
   uint64_t state[2];
   bridge_generator_get((int)d, state);
   return PyBytes_FromStringAndSize((const char *)state, sizeof state);
@@ -396,6 +403,7 @@ static PyObject *generator_set(PyObject *self, PyObject *args) {
   if (right) memcpy(state, bytes.buf, sizeof state);
   PyBuffer_Release(&bytes);
   if (!right) return PyErr_Format(PyExc_RuntimeError, "RNG state is wrong size: expected 16 bytes");
+  if (!device_exists(d)) return NULL;
   bridge_generator_set(d, state);
   Py_RETURN_NONE;
 }
