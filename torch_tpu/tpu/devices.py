@@ -24,8 +24,11 @@ def _get_device_index(device: _Device = None, optional: bool = False) -> int:
 
 
 def _require(index: int) -> None:
-    if not 0 <= index < _C.device_count():
-        raise RuntimeError(f"invalid device ordinal: tpu:{index} does not exist; there are {_C.device_count()} devices")
+    count = _C.device_count()
+    if count == 0:
+        _C.initialize()  # raises, and says why there is none
+    if not 0 <= index < count:
+        raise RuntimeError(f"invalid device ordinal: tpu:{index} does not exist; there are {count} devices")
 
 
 def _lazy_init() -> None:
