@@ -1,4 +1,4 @@
-"""Tensors that are saved, loaded, copied, printed, moved; devices, generators, streams and memory as PyTorch has them."""
+"""Tensors that are saved, loaded, copied, printed, moved; devices, generators, streams, memory as PyTorch has them."""
 
 import copy
 import io
@@ -141,6 +141,87 @@ def test_deepcopy_of_a_model_keeps_ties():
     with torch.no_grad():
         n.a.weight.zero_()
     assert m.a.weight.abs().sum().item() > 0
+
+
+def test_what_hangs_on_a_tensor_survives():
+    x = torch.arange(6.0, device="tpu").view(2, 3).requires_grad_()
+    x.grad, x.note = torch.ones(2, 3, device="tpu"), {"name": "x"}
+    base = torch.arange(4.0, device="tpu")
+    views = {"whole": base, "part": base[1:3], "across": base.view(2, 2).t()}
+    z = torch.complex(base, base + 1)
+    held = [x, views, z.conj(), torch._neg_view(base), base.expand(2, 4), base[:0], torch.empty(0, 3, device="tpu")]
+    file = io.BytesIO()
+    torch.save(held, file)
+    saved, pickled = torch.load(io.BytesIO(file.getvalue())), pickle.loads(pickle.dumps(held))
+    for got in (copy.deepcopy(held), saved, pickled):
+        a, b, *rest = got
+        assert a.requires_grad and a.is_leaf and a.device == x.device and a.note == {"name": "x"}
+        for new, old in zip(rest, held[2:], strict=True):
+            assert new.device == old.device and new.stride() == old.stride()
+            assert torch.equal(new.cpu().resolve_conj(), old.cpu().resolve_conj())
+        b["whole"][1] = 7
+        if got is pickled:  # pickles each tensor with its storage, on any device
+            b["part"][0], b["across"][1, 0] = 7, 7
+        assert b["part"].tolist() == [7, 2] and b["across"].tolist() == [[0, 2], [7, 3]]
+    twin = copy.deepcopy(x)
+    assert torch.equal(twin.grad.cpu(), torch.ones(2, 3)) and twin.grad is not x.grad
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        copy.deepcopy(x * 2)
+    assert base.tolist() == [0, 1, 2, 3]
+
+
+def test_distributed_checkpoint(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    def made(seed):
+        torch.manual_seed(seed)
+        m = Tied().to("tpu")
+        o = torch.optim.AdamW(m.parameters(), 0.1)
+        m(torch.tensor([1, 2, 3], device="tpu")).sum().backward()
+        o.step()
+        return m, o
+
+    (m, o), (n, p) = made(0), made(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that there is one process
+        dcp.save({"m": m.state_dict(), "o": o.state_dict()}, checkpoint_id=tmp_path)
+        state = {"m": n.state_dict(), "o": p.state_dict()}
+        dcp.load(state, checkpoint_id=tmp_path)
+    n.load_state_dict(state["m"])
+    p.load_state_dict(state["o"])
+    for a, b in zip(m.state_dict().values(), n.state_dict().values(), strict=True):
+        assert b.is_tpu and torch.equal(a.cpu(), b.cpu())
+    for a, b in zip(o.state.values(), p.state.values(), strict=True):
+        assert torch.equal(a["exp_avg"].cpu(), b["exp_avg"].cpu()) and b["exp_avg"].is_tpu
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.channels_last_3d])
+def test_memory_formats(layout):
+    """Modules, copies and results keep the order of memory that the CPU's have."""
+    n = 2 if layout is torch.channels_last else 3
+
+    def run(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            *(getattr(nn, f"{kind}{n}d")(*args) for kind, args in (("Conv", (3, 4, 3)), ("BatchNorm", (4,)))),
+            nn.ReLU(),
+            getattr(nn, f"MaxPool{n}d")(2),
+        )
+        net.to(device, memory_format=layout)
+        x = torch.arange(2 * 3 * 6**n).view(2, 3, *[6] * n).sin().to(device, memory_format=layout).requires_grad_()
+        y = net(x)
+        y.square().sum().backward()
+        plain = x.detach().contiguous()
+        kept = [x.detach(), net[0].weight.detach(), y.detach(), x.grad, net[0].weight.grad]
+        copies = [kept[0].clone(), torch.empty_like(kept[0]).copy_(plain), plain.to(memory_format=layout), kept[0] * 2,
+                  plain.contiguous(memory_format=layout), kept[0].clone(memory_format=torch.contiguous_format),
+                  kept[0].to(torch.float64), kept[0].cpu(), copy.deepcopy(kept[0]), plain.add(kept[0])]  # fmt: skip
+        assert plain.to(device).stride() == plain.stride() and kept[0].is_contiguous(memory_format=layout)
+        return kept + copies
+
+    for a, b in zip(run("tpu"), run("cpu"), strict=True):
+        assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-4)
 
 
 def test_numpy_and_dlpack():
