@@ -37,7 +37,7 @@ test-c: $(VENV)/installed
 test-py: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S . -B build/harness -G Ninja > /dev/null
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake --build build/harness --target tpu_lower_harness
-	TPU_BUILD_DIR="$(CURDIR)/build/harness" $(BIN)/pytest tests -q
+	TPU_BUILD_DIR="$(CURDIR)/build/harness" $(BIN)/pytest tests -q -n 2
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py

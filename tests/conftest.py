@@ -16,11 +16,12 @@ import pytest
 
 SECONDS = 180  # of one test
 
-# Before torch is imported: the backend reads them once.
-if "TORCH_TPU_TEST_CACHE" not in os.environ:
-    _cache = tempfile.mkdtemp(prefix="torch-tpu-tests-")
-    atexit.register(shutil.rmtree, _cache, ignore_errors=True)
-    os.environ["TORCH_TPU_CACHE_DIR"] = _cache
+# Before torch is imported: the backend reads its settings once. Workers of pytest-xdist share their parent's folder.
+if "TORCH_TPU_TEST_RUN" not in os.environ:
+    _folder, _owner = tempfile.mkdtemp(prefix="torch-tpu-tests-"), os.getpid()
+    atexit.register(lambda: os.getpid() == _owner and shutil.rmtree(_folder, ignore_errors=True))
+    os.environ["TORCH_TPU_TEST_RUN"] = _folder
+    os.environ["TORCH_TPU_CACHE_DIR"] = os.path.join(_folder, "cache")
 # The plugin is this machine's, whatever a user's shell is set to.
 for _name in ("TORCH_TPU_LAUNCH_BLOCKING", "TORCH_TPU_DEFER_AND_FUSE", "TORCH_TPU_CPU_FALLBACK"):
     os.environ.pop(_name, None)
@@ -75,10 +76,3 @@ def pytest_collection_modifyitems(config, items):
         if config.pluginmanager.hasplugin("timeout") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SECONDS))
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
-
-
-@pytest.fixture
-def launch_each(request):
-    """Each operation runs at its call."""
-    with torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_NEVER):
-        yield

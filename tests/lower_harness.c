@@ -181,11 +181,42 @@ static const harness_operand *operand_of_param(const harness_call *call, uint32_
     if (o->dtype != TPU_DTYPE_NONE && param-- == 0) return o;
 }
 
-static tpu_status execute(const harness_call *call, const tpu_module *module, int n_outputs, tpu_buffer **outputs) {
-  tpu_option overrides[] = {{"xla_cpu_enable_fast_min_max", "false"}};
-  tpu_compile_options options = {.overrides = overrides, .override_count = tpu_client_quirks(client)->cpu_overrides ? 1 : 0};
+/* The last programs: tests often run one again on other values. */
+enum { KEPT = 32 };
+static struct {
+  char *text;
+  size_t size;
   tpu_executable *executable;
-  TPU_TRY(tpu_compile(client, text.data, text.size, &options, &executable));
+} kept[KEPT];
+static int oldest;
+
+static tpu_status compile(tpu_executable **out) {
+  for (int i = 0; i < KEPT; i++)
+    if (kept[i].text && kept[i].size == text.size && memcmp(kept[i].text, text.data, text.size) == 0) {
+      *out = kept[i].executable;
+      return NULL;
+    }
+  /* Values are compared, not speed: compiling takes two thirds of the time so. What ships is compiled in the tests through PyTorch. */
+  tpu_option overrides[] = {{"xla_cpu_enable_fast_min_max", "false"}, {"xla_backend_optimization_level", "0"}};
+  tpu_compile_options options = {.overrides = overrides, .override_count = tpu_client_quirks(client)->cpu_overrides ? 2 : 0};
+  TPU_TRY(tpu_compile(client, text.data, text.size, &options, out));
+  int i = oldest++ % KEPT;
+  if (kept[i].text) tpu_executable_destroy(client, kept[i].executable);
+  free(kept[i].text);
+  kept[i].text = malloc(text.size);
+  if (!kept[i].text) {
+    tpu_executable_destroy(client, *out);
+    return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of memory");
+  }
+  memcpy(kept[i].text, text.data, text.size);
+  kept[i].size = text.size;
+  kept[i].executable = *out;
+  return NULL;
+}
+
+static tpu_status execute(const harness_call *call, const tpu_module *module, int n_outputs, tpu_buffer **outputs) {
+  tpu_executable *executable;
+  TPU_TRY(compile(&executable));
   size_t n_inputs = 0;
   uint32_t n_words = module->pack_size[TPU_PACK_WORDS], n_doubles = module->pack_size[TPU_PACK_F64];
   tpu_buffer **inputs = tpu_arena_calloc(&memory, module->n_params + 2u, sizeof *inputs);
@@ -210,7 +241,6 @@ static tpu_status execute(const harness_call *call, const tpu_module *module, in
   }
   if (!s) s = tpu_execute(client, executable, 0, inputs, n_inputs, NULL, 0, outputs, (size_t)n_outputs, NULL);
   for (size_t i = 0; i < n_inputs; i++) tpu_buffer_destroy(client, inputs[i]);
-  tpu_executable_destroy(client, executable);
   return s;
 }
 

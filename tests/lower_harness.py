@@ -27,7 +27,7 @@ import subprocess
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-seen = {}  # by row that was executed: a sample (args, kwargs)
+_seen = {}  # size of the sample that was kept, by row
 NONE, TENSOR, TENSORS, NUMBER, NUMBERS, INT, INTS, BOOL, BOOLS, DTYPE, STRING, OTHER = range(12)
 WRAPPED, ZERO_DIM, STATIC, IS_DEFAULT = 1, 2, 4, 8
 DTYPE_NONE = 255
@@ -422,8 +422,8 @@ def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
             (reply.message or b"").decode(),
             text,
         )
-    if run_it and (name not in seen or 0 < _size((args, kwargs)) < (_size(seen[name]) or 1 << 60)):
-        seen[name] = args, kwargs
+    if run_it:
+        _keep(name, args, kwargs)
     results = []
     for k in range(reply.n_results):
         r = reply.results[k]
@@ -445,10 +445,33 @@ def call(name, *args, execute=True, seed=0, offset=0, **kwargs):
     return results, {"text": text, "random_blocks": reply.random_blocks}
 
 
-def _size(sample):
-    """Elements of a sample's float32 tensors: small ones are kept for compilers that are slow or know no float64."""
-    leaves = _flatten([*sample[0], *sample[1].values()])
-    return sum(v.numel() for v in leaves if isinstance(v, torch.Tensor) and v.dtype == torch.float32)
+def _samples():
+    return pathlib.Path(os.environ["TORCH_TPU_TEST_RUN"], "samples")
+
+
+def _keep(name, args, kwargs):
+    """Keeps an executed sample for the tests that judge the whole table: a small one with float32, if there is one."""
+    if "TORCH_TPU_TEST_RUN" not in os.environ:
+        return
+    leaves = _flatten([*args, *kwargs.values()])
+    size = sum(v.numel() for v in leaves if isinstance(v, torch.Tensor) and v.dtype == torch.float32) or 1 << 40
+    if name in _seen and _seen[name] <= size:
+        return
+    _seen[name] = size
+    _samples().mkdir(exist_ok=True)
+    part = _samples() / f"{os.getpid()}.part"
+    torch.save((args, kwargs), part)
+    part.rename(_samples() / f"{name}.pt")
+
+
+def kept():
+    """The names of the rows that were executed in this run of the tests, by all of its processes."""
+    return {path.name.removesuffix(".pt") for path in _samples().glob("*.pt")}
+
+
+def kept_sample(name):
+    """(args, kwargs)"""
+    return torch.load(_samples() / f"{name}.pt", weights_only=False)
 
 
 def run(name, *args, **kwargs):
@@ -493,16 +516,21 @@ def _map_kwargs(kwargs, fn):
     return {k: _map(v, fn) for k, v in kwargs.items()}
 
 
-def meta_strides(name, *args, **kwargs):
-    """Strides of the meta kernel's results, or None where there is none."""
-    zero = any(isinstance(v, zero_dim) for v in args)
-    if zero or not any(isinstance(leaf, torch.Tensor) for leaf in _flatten(list(args) + list(kwargs.values()))):
+def meta(name, *args, **kwargs):
+    """The meta kernel's results as a flat list, or None where it cannot say."""
+    leaves = _flatten(list(args) + list(kwargs.values()))
+    if any(isinstance(v, zero_dim) for v in leaves) or not any(isinstance(v, torch.Tensor) for v in leaves):
         return None
     try:
-        out = overload(name)(*_map(args, _meta), **_map_kwargs(kwargs, _meta))
+        return _flatten(overload(name)(*_map(args, _meta), **_map_kwargs(kwargs, _meta)))
     except Exception:  # noqa: BLE001  (whatever keeps meta from running it)
         return None
-    return [t.stride() if isinstance(t, torch.Tensor) else None for t in _flatten(out)]
+
+
+def meta_strides(name, *args, **kwargs):
+    """Strides of the meta kernel's results, or None where there is none."""
+    out = meta(name, *args, **kwargs)
+    return out and [t.stride() if isinstance(t, torch.Tensor) else None for t in out]
 
 
 TOLERANCES = {

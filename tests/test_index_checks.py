@@ -1,4 +1,4 @@
-"""Indices outside their tensor raise IndexError: at the next read in the deferred modes, at the call in the blocking one."""
+"""Indices outside their tensor raise IndexError: at the next read where calls are deferred, else at the call."""
 
 import pytest
 import torch

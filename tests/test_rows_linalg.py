@@ -53,7 +53,15 @@ def test_triangular(dtype, upper):
     for unit in (False, True):
         a = x / 4 if unit else x
         check("linalg_solve_triangular", a, make(2, 4, 3, dtype=dtype), upper=upper, unitriangular=unit, **close(dtype))
-        check("linalg_solve_triangular", a, make(3, 4, dtype=dtype), upper=upper, left=False, unitriangular=unit, **close(dtype))
+        check(
+            "linalg_solve_triangular",
+            a,
+            make(3, 4, dtype=dtype),
+            upper=upper,
+            left=False,
+            unitriangular=unit,
+            **close(dtype),
+        )
         for transpose in (False, True):
             check("triangular_solve", make(4, 3, dtype=dtype), a, upper, transpose, unit, **close(dtype))
     check("linalg_solve_triangular", make(0, 0, dtype=dtype), make(0, 3, dtype=dtype), upper=upper)

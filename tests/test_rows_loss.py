@@ -1,5 +1,6 @@
 """Losses and their gradients against PyTorch's CPU kernels."""
 
+import itertools
 import math
 
 import pytest
@@ -23,7 +24,13 @@ def half_tolerance(dtype):
 def test_elementwise(reduction, dtype):
     x, y, r = X.to(dtype), Y.to(dtype), half_tolerance(dtype)
     g = make(4, 5, seed=3).to(dtype) if reduction == NONE else make(seed=3).to(dtype)
-    for name, extra in (("mse_loss", ()), ("smooth_l1_loss", (0.7,)), ("smooth_l1_loss", (0.0,)), ("huber_loss", (0.7,)), ("soft_margin_loss", ())):
+    for name, extra in (
+        ("mse_loss", ()),
+        ("smooth_l1_loss", (0.7,)),
+        ("smooth_l1_loss", (0.0,)),
+        ("huber_loss", (0.7,)),
+        ("soft_margin_loss", ()),
+    ):
         check(name, x, y, reduction, *extra, **r)
         check(name, x.t(), y.t(), reduction, *extra, **r)
         check(name + "_backward", g, x, y, reduction, *extra, **r)
@@ -41,7 +48,14 @@ def test_elementwise(reduction, dtype):
     ("mse_loss", X, Y.double(), NONE),
     ("mse_loss", make(2, 3, 4, 5).to(memory_format=torch.channels_last), make(2, 3, 4, 5), NONE),
     ("binary_cross_entropy", torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0]), None, NONE),
-    ("binary_cross_entropy_with_logits", torch.tensor([1000.0, -1000.0, 0.0]), torch.tensor([0.0, 1.0, 1.0]), None, None, NONE),
+    (
+        "binary_cross_entropy_with_logits",
+        torch.tensor([1000.0, -1000.0, 0.0]),
+        torch.tensor([0.0, 1.0, 1.0]),
+        None,
+        None,
+        NONE,
+    ),
     ("mse_loss", make(), make(), MEAN),
 )
 def test_elementwise_cases(name, args, kwargs):
@@ -66,9 +80,13 @@ def test_nll(reduction, dtype, weighted):
             name = f"nll_loss{kind}_forward"
             out, total = run(name, x, target, weight, reduction, ignore)
             want, want_total = expected(name, x, target, weight, reduction, ignore)
-            torch.testing.assert_close(out, want, equal_nan=True, **({"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}))
+            torch.testing.assert_close(
+                out, want, equal_nan=True, **({"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {})
+            )
             if reduction != NONE:
-                torch.testing.assert_close(total, want_total, **({"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}))
+                torch.testing.assert_close(
+                    total, want_total, **({"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {})
+                )
             grad = torch.randn(want.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
             check(f"nll_loss{kind}_backward", grad, x, target, weight, reduction, ignore, want_total, **r)
 
@@ -105,16 +123,16 @@ def test_margins(reduction, dtype):
         check("multilabel_margin_loss_backward", g, x, labels, reduction, is_target, **r)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("zero_infinity", [False, True])
-@pytest.mark.parametrize("joined", [False, True])
-@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize(
+    "dtype,zero_infinity,joined,on_device",
+    [*itertools.product([torch.float32], *[[False, True]] * 3), (torch.float64, True, False, True)],
+)
 def test_ctc(dtype, zero_infinity, joined, on_device):
     log_probs = make(12, 4, 6, dtype=dtype).log_softmax(2)
     targets = torch.tensor([[1, 2, 2, 5, 3], [3, 3, 3, 1, 1], [4, 1, 1, 1, 1], [5, 5, 5, 5, 5]])
     inputs, lengths = [12, 9, 12, 5], [5, 3, 0, 5]  # the last has no alignment: 5 equal labels need 9 steps
     if joined:
-        targets = torch.cat([t[:n] for t, n in zip(targets, lengths)])
+        targets = torch.cat([t[:n] for t, n in zip(targets, lengths, strict=True)])
     ours = [torch.tensor(v) if on_device else v for v in (inputs, lengths)]
     suffix = ".Tensor" if on_device else ""
     loss, alpha = run("_ctc_loss" + suffix, log_probs, targets, *ours, 0, zero_infinity)
@@ -122,7 +140,9 @@ def test_ctc(dtype, zero_infinity, joined, on_device):
     torch.testing.assert_close(loss, want)
     grad = make(4, dtype=dtype)
     got = run("_ctc_loss_backward" + suffix, grad, log_probs, targets, *ours, loss, alpha, 0, zero_infinity)
-    expect = expected("_ctc_loss_backward", grad, log_probs, targets, inputs, lengths, want, want_alpha, 0, zero_infinity)[0]
+    expect = expected(
+        "_ctc_loss_backward", grad, log_probs, targets, inputs, lengths, want, want_alpha, 0, zero_infinity
+    )[0]
     torch.testing.assert_close(got, expect, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 

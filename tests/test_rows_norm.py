@@ -193,7 +193,7 @@ def test_group_norm(dtype):
             t(c, dtype=dtype),
             t(c, dtype=dtype),
         )
-        for w, b in ((weight, bias), (None, None), (weight, None), (None, bias)):
+        for w, b in ((weight, bias), (None, None), (weight, None), (None, bias))[: 4 if len(shape) == 4 else 2]:
             like_float32("native_group_norm", x, w, b, n, c, hw, groups, 1e-5, dtype=dtype)
         mean, rstd = expected("native_group_norm", x, None, None, n, c, hw, groups, 1e-5)[1:]
         args = [g, x, mean, rstd, weight, n, c, hw, groups]

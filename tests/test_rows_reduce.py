@@ -27,7 +27,9 @@ def strange():
 
 
 def cases(*rows):
-    return pytest.mark.parametrize("name,args,kwargs", [(r[0], r[1:-1], r[-1]) if isinstance(r[-1], dict) else (r[0], r[1:], {}) for r in rows])
+    return pytest.mark.parametrize(
+        "name,args,kwargs", [(r[0], r[1:-1], r[-1]) if isinstance(r[-1], dict) else (r[0], r[1:], {}) for r in rows]
+    )
 
 
 X = make(3, 4, 5)
@@ -309,7 +311,14 @@ def test_order_statistics_of_nan():
         check_order("median.dim", x, dim)
         check_order("nanmedian.dim", x, dim)
         check_order("kthvalue", x, 4, dim)
-    for y in (x, x[1:2], torch.tensor([nan, nan]), torch.tensor([nan, 1.0, 2.0, 5.0]), torch.tensor([]), torch.tensor([2.0])):
+    for y in (
+        x,
+        x[1:2],
+        torch.tensor([nan, nan]),
+        torch.tensor([nan, 1.0, 2.0, 5.0]),
+        torch.tensor([]),
+        torch.tensor([2.0]),
+    ):
         check("median", y)
         check("nanmedian", y)
     values, indices = run("median.dim", x, 1)

@@ -1,4 +1,4 @@
-"""Rows that rearrange elements, pads, gradients of views, sliding blocks and searches, against PyTorch's CPU kernels."""
+"""Rows that rearrange elements, pads, gradients of views, sliding blocks and searches, against the CPU kernels."""
 
 import math
 
@@ -141,18 +141,23 @@ def test_constant_pad(name, args, kwargs):
 @pytest.mark.parametrize("kind", ["reflection", "replication"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 def test_border_pads(kind, dtype):
-    for n, pads in ((1, [[1, 2], [0, 3], [-1, 2], [3, -1], [0, 0]]), (2, [[1, 2, 2, 1], [0, 1, -1, 2]]), (3, [[1, 1, 2, 0, 1, 2], [1, 0, 0, 2, -1, 1]])):
+    for n, pads in (
+        (1, [[1, 2], [0, 3], [-1, 2], [3, -1], [0, 0]]),
+        (2, [[1, 2, 2, 1], [0, 1, -1, 2]]),
+        (3, [[1, 1, 2, 0, 1, 2], [1, 0, 0, 2, -1, 1]]),
+    ):
         for pad in pads:
-            for lead in ((2, 3), (3,), (0, 3)):
+            for lead in ((2, 3), (3,), (0, 3)) if dtype == torch.float32 else ((2, 3),):
                 x = make(*lead, *(4, 3, 5)[3 - n :], dtype=dtype)
-                check(f"{kind}_pad{n}d", x, pad)
-                y = run(f"{kind}_pad{n}d", x, pad)
+                (y,) = check(f"{kind}_pad{n}d", x, pad)
                 grad = make(*y.shape, dtype=dtype, seed=1)
                 if lead[0]:
                     check(f"{kind}_pad{n}d_backward", grad, x, pad, rtol=1e-5, atol=1e-5)
     check(f"{kind}_pad2d", L.to(dtype), [1, 1, 1, 1])
     check(f"{kind}_pad2d_backward", make(2, 3, 6, 7, dtype=dtype), L.to(dtype), [1, 1, 1, 1], rtol=1e-5, atol=1e-5)
-    check(f"{kind}_pad3d", make(1, 2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last_3d), [1, 1, 1, 1, 1, 1])
+    check(
+        f"{kind}_pad3d", make(1, 2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last_3d), [1, 1, 1, 1, 1, 1]
+    )
 
 
 @cases(
@@ -210,8 +215,7 @@ def test_sliding_blocks(kernel, dilation, padding, stride):
     for shape in ((2, 3, 7, 8), (3, 7, 8)):
         for dtype in (torch.float32, torch.complex64):
             x = make(*shape, dtype=dtype)
-            check("im2col", x, kernel, dilation, padding, stride)
-            columns = run("im2col", x, kernel, dilation, padding, stride)
+            (columns,) = check("im2col", x, kernel, dilation, padding, stride)
             check("col2im", columns, (7, 8), kernel, dilation, padding, stride, rtol=1e-5, atol=1e-5)
     check("im2col", make(0, 3, 7, 8), kernel, dilation, padding, stride)
 
@@ -241,7 +245,10 @@ def test_searches(size, right):
     check("searchsorted.Tensor", edges, make(0), right=right)
 
 
-@pytest.mark.parametrize("row,col,offset", [(3, 3, 0), (4, 2, 0), (2, 5, 1), (5, 3, -2), (3, 4, 9), (3, 4, -9), (0, 3, 0), (3, 0, 1), (1, 1, 0), (70, 50, -7)])
+@pytest.mark.parametrize(
+    "row,col,offset",
+    [(3, 3, 0), (4, 2, 0), (2, 5, 1), (5, 3, -2), (3, 4, 9), (3, 4, -9), (0, 3, 0), (3, 0, 1), (1, 1, 0), (70, 50, -7)],
+)
 def test_triangle_indices(row, col, offset):
     for name in ("tril_indices", "triu_indices"):
         got = run(name, row, col, offset)
