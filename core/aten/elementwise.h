@@ -25,6 +25,36 @@ enum tpu_function {
   FN_DIGAMMA
 };
 enum tpu_function2 { FN_XLOGY, FN_XLOG1PY, FN_LOGADDEXP, FN_LOGADDEXP2, FN_ATAN2, FN_COPYSIGN, FN_ZETA };
+/* The .rule of lower_bessel. */
+enum tpu_bessel {
+  BESSEL_J0,
+  BESSEL_J1,
+  BESSEL_Y0,
+  BESSEL_Y1,
+  BESSEL_I0,
+  BESSEL_I1,
+  BESSEL_K0,
+  BESSEL_K1,
+  BESSEL_SCALED_K0,
+  BESSEL_SCALED_K1,
+  BESSEL_AIRY_AI,
+  BESSEL_SPHERICAL_J0
+};
+/* The .rule of lower_polynomial: Chebyshev's of four kinds, Hermite's, Laguerre's, Legendre's. */
+enum tpu_polynomial {
+  POLYNOMIAL_T,
+  POLYNOMIAL_U,
+  POLYNOMIAL_V,
+  POLYNOMIAL_W,
+  POLYNOMIAL_H,
+  POLYNOMIAL_HE,
+  POLYNOMIAL_L,
+  POLYNOMIAL_P,
+  POLYNOMIAL_SHIFTED_T,
+  POLYNOMIAL_SHIFTED_U,
+  POLYNOMIAL_SHIFTED_V,
+  POLYNOMIAL_SHIFTED_W
+};
 enum tpu_is { IS_NAN, IS_INF, IS_POSINF, IS_NEGINF, IS_SIGNED };
 /* The .rule of lower_activation and lower_activation_backward. */
 enum tpu_activation {
@@ -60,6 +90,12 @@ tpu_val number_like(tpu_build *b, const tpu_args *a, int i, tpu_val like);
 bool need_float(tpu_build *b, const tpu_args *a, tpu_dtype dtype, bool allow_complex);
 /* The C++ type's name, as caffe2::TypeMeta prints it in some errors: "float", "c10::Half", "long". */
 const char *tpu_dtype_c_name(tpu_dtype dtype);
+/* c[0] x^(n-1) + ... + c[n-1]. */
+tpu_val horner(tpu_build *b, tpu_val x, int n, const double *c);
+/* A series of Chebyshev polynomials of x / 2, halved first coefficient last (Cephes' chbevl). */
+tpu_val chebyshev_series(tpu_build *b, tpu_val x, int n, const double *c);
+/* The modified Bessel function of the first kind of order 0 or 1. */
+tpu_val bessel_i(tpu_build *b, int order, tpu_val x);
 /* Integral or bool. */
 bool is_whole(tpu_dtype dtype);
 

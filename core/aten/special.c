@@ -26,8 +26,13 @@ static tpu_val entropy(tpu_build *b, tpu_val x) {
   return tpu_select(b, tpu_is_nan(b, x), x, y);
 }
 
-/* Chebyshev series (Cephes), highest coefficient first. */
-static tpu_val chebyshev(tpu_build *b, tpu_val x, int n, const double *c) {
+tpu_val horner(tpu_build *b, tpu_val x, int n, const double *c) {
+  tpu_val y = tpu_full_like(b, x, c[0]);
+  for (int i = 1; i < n; i++) y = add_c(b, tpu_mul(b, y, x), c[i]);
+  return y;
+}
+
+tpu_val chebyshev_series(tpu_build *b, tpu_val x, int n, const double *c) {
   tpu_val b0 = tpu_full_like(b, x, c[0]), b1 = zero_like(b, x), b2 = b1;
   for (int i = 1; i < n; i++) {
     b2 = b1;
@@ -57,10 +62,15 @@ static const double i0e_large[] = {
 
 static tpu_val bessel_i0e(tpu_build *b, tpu_val x) {
   tpu_val size = tpu_unary(b, TPU_HLO_ABS, x);
-  tpu_val small = chebyshev(b, add_c(b, mul_c(b, size, 0.5), -2), (int)(sizeof i0e_small / sizeof *i0e_small), i0e_small);
-  tpu_val large = chebyshev(b, add_c(b, c_div(b, 32, size), -2), (int)(sizeof i0e_large / sizeof *i0e_large), i0e_large);
+  tpu_val small = chebyshev_series(b, add_c(b, mul_c(b, size, 0.5), -2), (int)(sizeof i0e_small / sizeof *i0e_small), i0e_small);
+  tpu_val large = chebyshev_series(b, add_c(b, c_div(b, 32, size), -2), (int)(sizeof i0e_large / sizeof *i0e_large), i0e_large);
   large = tpu_div(b, large, tpu_unary(b, TPU_HLO_SQRT, size));
   return tpu_select(b, compare_c(b, TPU_LE, size, 8), small, large);
+}
+
+tpu_val bessel_i(tpu_build *b, int order, tpu_val x) {
+  return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)),
+                 order ? tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x) : bessel_i0e(b, x));
 }
 
 static tpu_val erfcx(tpu_build *b, tpu_val x) {
@@ -102,9 +112,9 @@ static tpu_val apply(tpu_build *b, int fn, tpu_val x) {
     case FN_LOG_NDTR: return log_ndtr(b, x);
     case FN_NDTRI: return mul_c(b, tpu_unary(b, TPU_HLO_CHLO_ERF_INV, add_c(b, mul_c(b, x, 2), -1)), 1.41421356237309504880);
     case FN_ERFCX: return erfcx(b, x);
-    case FN_I0: return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), bessel_i0e(b, x));
+    case FN_I0: return bessel_i(b, 0, x);
     case FN_I0E: return bessel_i0e(b, x);
-    case FN_I1: return tpu_mul(b, tpu_exp(b, tpu_unary(b, TPU_HLO_ABS, x)), tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x));
+    case FN_I1: return bessel_i(b, 1, x);
     case FN_I1E: return tpu_unary(b, TPU_HLO_CHLO_BESSEL_I1E, x);
     case FN_DIGAMMA: return digamma(b, x);
     default: return tpu_fail(b, TPU_INTERNAL, "no function %d", fn);
