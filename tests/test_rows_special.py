@@ -37,3 +37,12 @@ def test_polynomial(kind):
     check(f"{name}.x_scalar", 0.3, degrees, rtol=1e-9, atol=1e-9)
     check(name, torch.arange(-2, 3), torch.tensor(3), rtol=1e-5, atol=1e-5)
     check(name, torch.tensor(0.25), torch.tensor(2.0))
+
+
+def test_incomplete_gamma():
+    a = torch.tensor([0.01, 0.3, 1, 2.5, 9.9, 10.1, 60, 300, 0, INF, -1, NAN], dtype=torch.float64)
+    x = torch.tensor([0.001, 0.2, 0.9, 1, 1.1, 3, 11, 58, 61, 280, 330, 0, INF, -1, NAN], dtype=torch.float64)
+    for name in ("igamma", "igammac"):
+        check(name, a[:, None], x, rtol=1e-8, atol=1e-11)
+        check(name, a[:, None].float(), x.float(), rtol=1e-4, atol=1e-5)
+        check(name, a[2].float(), x[3].float())
