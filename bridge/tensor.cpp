@@ -182,6 +182,10 @@ at::Tensor &set_storage(at::Tensor &self, at::Storage source, int64_t offset, at
     impl->set_sizes_contiguous(size);
   }
   require_bytes(self);
+  if (self.numel()) {
+    const tpu_tensor as = view_of(self);
+    check(tpu_storage_retype(&as));
+  }
   return self;
 }
 

@@ -99,6 +99,9 @@ typedef struct tpu_tensor {
 /* Tells a storage without contents the shape it will be used in (torch.empty with these sizes and strides); optional, only helps.
  */
 void tpu_storage_hint(tpu_storage *storage, const tpu_tensor *as);
+/* Gives contents that came as plain bytes (a file that was loaded) the type of the tensor that is put over all of them, so that
+ * programs see what they would see had the tensor been made in the ordinary way. Else nothing happens. May wait for the device. */
+tpu_status tpu_storage_retype(const tpu_tensor *as) TPU_MUST_USE;
 
 /* --- random generators */
 typedef struct tpu_generator { /* thread-compatible; the caller locks */

@@ -580,7 +580,9 @@ static tpu_status share_or_convert(tpu_lane *lane, const tpu_tensor *src, const 
     /* Values never change: both storages hold the same one until either is written. */
     tpu_rt_lock();
     tpu_value *v = src->storage->value, *old = NULL;
-    bool shared = v && v->layout == place->layout && dst->storage->device == src->storage->device;
+    /* Bytes are bytes: a storage copied as such keeps the type of its contents. */
+    bool same = v && (v->layout == place->layout || (dst->dtype == TPU_U8 && v->layout->nbytes == place->layout->nbytes));
+    bool shared = same && dst->storage->device == src->storage->device;
     if (shared && v != dst->storage->value) {
       tpu_value_retain(v);
       old = tpu_storage_swap(dst->storage, v);

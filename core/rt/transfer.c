@@ -257,4 +257,47 @@ tpu_status tpu_read(tpu_lane *lane, const tpu_tensor *src, void *data) {
   return tpu_blame_memory(status, src->storage->device, 0);
 }
 
+tpu_status tpu_storage_retype(const tpu_tensor *as) {
+  TPU_TRY(tpu_rt_enter());
+  tpu_storage *s = as->storage;
+  bool dense;
+  const tpu_place *place = tpu_place_intern(as->dtype, as->rank, as->sizes, as->strides, &dense);
+  if (!place && dense) return out_of_memory();
+  if (!place || as->offset || !s->nbytes || place->layout->nbytes != s->nbytes) return NULL;
+  tpu_rt_lock();
+  tpu_value *v = s->value;
+  bool plain = v && atomic_load_explicit(&v->state, memory_order_acquire) == VALUE_READY && v->layout->dtype == TPU_U8 &&
+               v->layout->rank == 1 && v->layout != place->layout;
+  if (plain) tpu_value_retain(v);
+  tpu_rt_unlock();
+  if (!plain) return NULL;
+
+  const char *bytes = NULL;
+  char *copy = NULL;
+  tpu_status status = NULL;
+  if (tpu_rt.quirks->host_pointers) {
+    status = host_pointer(v, &bytes);
+  } else {
+    tpu_event *done = NULL;
+    bytes = copy = tpu_malloc((size_t)s->nbytes);
+    status = copy ? tpu_buffer_to_host(tpu_rt.client, v->buffer, copy, (size_t)s->nbytes, &done) : out_of_memory();
+    if (!status && done) {
+      status = tpu_event_await(tpu_rt.client, done);
+      tpu_event_destroy(tpu_rt.client, done);
+    }
+  }
+  tpu_place ordered = {.layout = place->layout}; /* the bytes are in memory order already */
+  tpu_value *w = NULL;
+  if (!status) status = upload(as, &ordered, bytes, &w);
+  tpu_free(copy);
+  if (!status) {
+    tpu_rt_lock();
+    if (s->value == v) w = tpu_storage_swap(s, w);
+    tpu_rt_unlock();
+    tpu_value_release(w);
+  }
+  tpu_value_release(v);
+  return status;
+}
+
 tpu_status tpu_read_scalar(tpu_lane *lane, const tpu_tensor *src, void *out_element) { return tpu_read(lane, src, out_element); }
