@@ -97,6 +97,7 @@ struct Call {
   bool takes_scalars = false;  // 0-dim CPU tensors are numbers
   c10::Device first = c10::Device(kDevice), other = c10::Device(kDevice);
   const IValue *generator = nullptr;
+  tpu_call_room room;
   std::vector<at::Tensor> kept;
 
   void see_device(c10::Device d) {

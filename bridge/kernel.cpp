@@ -55,6 +55,8 @@ class Kernel final : public c10::OperatorKernel {
   bool resizes = false;     // out=: takes the results' sizes
   bool simple = false;      // one tensor returned, nothing written
   bool idempotent = false;  // writes one number everywhere, so the destination's elements may share memory
+  bool loosens = false;     // its numbers need not all be in the key
+  bool counts = false;      // repeat_interleave: the result's size is the sum of the repeats
   bool contracts = false;   // may contain products whose precision can be chosen
   int16_t only_if = -1;     // results are stored only if this argument is true
   int16_t device_of = -1;   // argument that tells the device where no operand does
@@ -81,13 +83,14 @@ class Kernel final : public c10::OperatorKernel {
     std::unique_lock<std::mutex> random = prepare(c, frame, &call);
     const tpu_signature *signature;
     if (tpu_status status = tpu_signature_get(&call, &signature); C10_UNLIKELY(status != nullptr)) {
-      if (!c.has_masks || tpu_status_code(status) != TPU_UNIMPLEMENTED) {
+      const bool can_count = counts && frame[1].isNone();
+      if ((!c.has_masks && !can_count) || tpu_status_code(status) != TPU_UNIMPLEMENTED) {
         if (!simple) refuse_overlaps(frame, status);
         raise(status);
       }
       tpu_status_release(status);
       if (random) random.unlock();
-      expand_masks(frame);
+      can_count ? count_repeats(frame) : expand_masks(frame);
       (*this)(op, keys, stack);
       return;
     }
@@ -130,6 +133,7 @@ class Kernel final : public c10::OperatorKernel {
     call->numbers = c.numbers.data();
     call->default_dtype = static_cast<uint8_t>(dtype_of(c10::get_default_dtype_as_scalartype()));
     if (contracts) apply_precision();
+    if (C10_UNLIKELY(loosens)) tpu_call_loosen(call, &c.room);
     return row->random ? lock_generator(c, call) : std::unique_lock<std::mutex>();
   }
 
@@ -186,6 +190,13 @@ class Kernel final : public c10::OperatorKernel {
       }
       frame[r.at] = std::move(expanded);
     }
+  }
+
+  // The host must know how large the result is.
+  static void count_repeats(IValue *frame) {
+    const at::Tensor &repeats = frame[0].toTensor();
+    TORCH_CHECK(repeats.ge(0).all().item<bool>(), "repeats can not be negative");
+    frame[1] = repeats.sum().item<int64_t>();
   }
 
   bool is_argument(const at::Tensor &t, const IValue *frame) const {
@@ -311,9 +322,20 @@ class Kernel final : public c10::OperatorKernel {
 // Operators whose tensors PyTorch lets be 0-dim CPU tensors although no TensorIterator sees them.
 bool mixes_scalars(const tpu_row *row) {
   if (row->strides == TPU_STRIDES_ELEMENTWISE || row->strides == TPU_STRIDES_ELEMENTWISE_SCALAR) return true;
-  static const std::unordered_set<std::string_view> names = {
-      "index_put",           "_index_put_impl",     "masked_fill.Tensor",    "fill.Tensor", "_foreach_add.Tensor",
-      "_foreach_mul.Tensor", "_foreach_div.Tensor", "index_fill.int_Tensor", "copy",        "_unsafe_index_put"};
+  static const std::unordered_set<std::string_view> names = {"index_put",
+                                                             "_index_put_impl",
+                                                             "masked_fill.Tensor",
+                                                             "fill.Tensor",
+                                                             "_foreach_add.Tensor",
+                                                             "_foreach_mul.Tensor",
+                                                             "_foreach_div.Tensor",
+                                                             "index_fill.int_Tensor",
+                                                             "copy",
+                                                             "_unsafe_index_put",
+                                                             "_fused_adagrad.tensor_lr",
+                                                             "_fused_adam.tensor_lr",
+                                                             "_fused_adamw.tensor_lr",
+                                                             "_fused_sgd.tensor_lr"};
   return names.count(row->aten) != 0;
 }
 
@@ -329,6 +351,8 @@ std::unique_ptr<Kernel> functional_kernel(const RowInfo &info) {
   k->n_stack = static_cast<int>(schema.arguments().size());
   k->takes_scalars = mixes_scalars(info.row);
   const std::string_view name(info.row->aten);
+  k->loosens = tpu_row_loosens(info.row);
+  k->counts = name == "repeat_interleave.Tensor";
   k->idempotent = name == "fill.Scalar" || name == "fill.Tensor" || name == "zero";
   k->contracts = info.row->strides != TPU_STRIDES_ELEMENTWISE && info.row->strides != TPU_STRIDES_ELEMENTWISE_SCALAR;
   std::vector<int16_t> lists;

@@ -149,7 +149,7 @@ void lower_arange(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   double from = start, to = end, by = step;
   if (dtype == TPU_I64) from = trunc(from), to = trunc(to), by = trunc(by);
   if (by == 0) {
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "step must be nonzero");
+    tpu_fail(b, TPU_VALUE_ERROR, "step must be nonzero");
     return;
   }
   double count = inclusive ? floor((to - from) / by) + 1 : ceil((to - from) / by);

@@ -39,6 +39,9 @@ const char *tpu_dtype_c_name(tpu_dtype dtype) {
     case TPU_I16: return "short int";
     case TPU_I32: return "int";
     case TPU_I64: return "long int";
+    case TPU_U16: return "short unsigned int";
+    case TPU_U32: return "unsigned int";
+    case TPU_U64: return "long unsigned int";
     case TPU_F16: return "c10::Half";
     case TPU_BF16: return "c10::BFloat16";
     case TPU_F32: return "float";

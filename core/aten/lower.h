@@ -201,6 +201,8 @@ tpu_status check_log_normal(const double *args) TPU_MUST_USE;
 tpu_status check_normal(const double *args) TPU_MUST_USE;
 tpu_status check_normal_std(const double *args) TPU_MUST_USE;
 tpu_status check_uniform(const double *args) TPU_MUST_USE;
+/* The first of "from" and "to - 1" that a tensor of dtype cannot hold; NULL: random() may draw from [from, to). */
+const char *random_out_of_bounds(tpu_dtype dtype, int64_t from, int64_t to);
 
 /* --- strides (stride.c) */
 /* Fills out_strides[rank] for a result of `sizes` by the row's rule and its operands. */

@@ -95,5 +95,9 @@ void lower_repeat_interleave(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   tpu_val ends = tpu_cumulative(b, TPU_MONOID_ADD, repeats->val, 0, false);
+  if (b->checks && n > 0) { /* output_size must be the sum */
+    tpu_val sum = tpu_convert(b, tpu_slice_dim(b, ends, 0, n - 1, n, 1), TPU_I64);
+    tpu_build_check(b, tpu_compare(b, TPU_NE, sum, tpu_full_like(b, sum, (double)size)));
+  }
   o->out[0].val = tpu_convert(b, index_count_ends(b, ends, size), repeats->dtype);
 }

@@ -157,6 +157,20 @@ static uint64_t full_range(tpu_dtype dtype) {
   }
 }
 
+const char *random_out_of_bounds(tpu_dtype dtype, int64_t from, int64_t to) {
+  double low = -HUGE_VAL, high = HUGE_VAL;
+  if (dtype == TPU_F16) low = -65504, high = 65504;
+  if (is_whole(dtype)) {
+    int bits = dtype == TPU_BOOL ? 1 : (int)tpu_dtype_bytes(dtype) * 8;
+    bool has_sign = tpu_dtype_kind(dtype) == TPU_KIND_INT;
+    if (bits == 64) return !has_sign && from < 0 ? "from" : NULL;
+    high = (double)((INT64_C(1) << (has_sign ? bits - 1 : bits)) - 1);
+    low = has_sign ? -high - 1 : 0;
+  }
+  if ((double)from < low || (double)from > high) return "from";
+  return (double)(to - 1) < low || (double)(to - 1) > high ? "to - 1" : NULL;
+}
+
 /* from + (bits mod range) as dtype. */
 static tpu_val draw_below(tpu_build *b, const tpu_args *a, tpu_outs *o, const target *t, int64_t from, uint64_t range) {
   bool wide = range == 0 || range > (UINT64_C(1) << 32);
@@ -189,7 +203,24 @@ void lower_random(tpu_build *b, const tpu_args *a, tpu_outs *o) {
              from, to);
     return;
   }
+  const char *name = random_out_of_bounds(t.dtype, from, to);
+  if (name) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "%s is out of bounds for %s", name, tpu_dtype_c_name(t.dtype));
+    return;
+  }
   o->out[0].val = draw_below(b, a, o, &t, from, (uint64_t)to - (uint64_t)from);
+}
+
+/* tpu::random(Tensor self, Scalar from, Scalar range, bool wide, Generator? generator): random.from with run-time bounds, the
+ * same draws. wide: range exceeds 32 bits. */
+void lower_random_bounded(tpu_build *b, const tpu_args *a, tpu_outs *o) {
+  target t;
+  if (!target_of(b, a, &t)) return;
+  bool wide = arg_bool(b, a, 3);
+  tpu_val bits = wide ? random_u64(b, a, o, t.rank, t.dims) : random_u32(b, a, o, t.rank, t.dims);
+  bits = tpu_binary(b, TPU_HLO_REMAINDER, bits, number_like(b, a, 2, bits));
+  tpu_val x = tpu_convert(b, bits, TPU_I64);
+  o->out[0].val = tpu_convert(b, tpu_add(b, x, number_like(b, a, 1, x)), t.dtype);
 }
 
 static tpu_val key_less(tpu_build *b, const tpu_val *params, void *arg) {
