@@ -352,7 +352,8 @@ static PyObject *set_miss_hook(PyObject *self, PyObject *arg) {
 static bool device_exists(long d) {
   if (d == 0 || (d > 0 && d < tpu_device_count())) return true;
   if (d != -1 || !PyErr_Occurred())
-    PyErr_Format(PyExc_RuntimeError, "invalid device ordinal: tpu:%ld does not exist; there are %d devices", d, tpu_device_count());
+    PyErr_Format(PyExc_RuntimeError, "invalid device ordinal: tpu:%ld does not exist; there are %d devices", d,
+                 tpu_device_count());
   return false;
 }
 

@@ -196,7 +196,8 @@ static tpu_status compile(tpu_executable **out) {
       *out = kept[i].executable;
       return NULL;
     }
-  /* Values are compared, not speed: compiling takes two thirds of the time so. What ships is compiled in the tests through PyTorch. */
+  /* Values are compared, not speed: compiling takes two thirds of the time so. What ships is compiled in the tests through
+   * PyTorch. */
   tpu_option overrides[] = {{"xla_cpu_enable_fast_min_max", "false"}, {"xla_backend_optimization_level", "0"}};
   tpu_compile_options options = {.overrides = overrides, .override_count = tpu_client_quirks(client)->cpu_overrides ? 2 : 0};
   TPU_TRY(tpu_compile(client, text.data, text.size, &options, out));

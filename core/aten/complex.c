@@ -24,7 +24,8 @@ static tpu_val real_sign(tpu_build *b, tpu_val x) {
 void lower_sign(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val x = arg_tensor(b, a, 0);
   if (tpu_is_complex(tpu_dtype_of(b, x)))
-    tpu_fail(b, TPU_UNIMPLEMENTED, "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.");
+    tpu_fail(b, TPU_UNIMPLEMENTED,
+             "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.");
   else
     o->out[0].val = real_sign(b, x);
 }

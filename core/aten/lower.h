@@ -2,8 +2,8 @@
  *
  * A lowering is a pure function from arguments to nodes: the same row serves eager recording, torch.compile,
  * ahead-of-time compilation and the C tests. It is called once per new signature to learn the result's types (its
- * nodes are then dropped) and again for each program that is compiled. It must depend only on its arguments' kinds, static values and
- * operand types, never on a number's value unless the row declares that argument static.
+ * nodes are then dropped) and again for each program that is compiled. It must depend only on its arguments' kinds, static values
+ * and operand types, never on a number's value unless the row declares that argument static.
  *
  * May include: base, ir. Thread-compatible.
  */
@@ -14,25 +14,25 @@
 
 /* --- arguments, in the schema's order */
 typedef enum tpu_arg_kind {
-  TPU_ARG_NONE,      /* None, or an undefined tensor */
-  TPU_ARG_TENSOR,    /* .first = operand index */
-  TPU_ARG_TENSORS,   /* Tensor[] / Tensor?[]: .n operands from .first; an absent one has operand dtype NONE */
-  TPU_ARG_NUMBER,    /* Scalar, float, or a CPU scalar where the schema says Tensor: .first = slot, .dtype = its type */
-  TPU_ARG_NUMBERS,   /* Scalar[] / float[]: .n slots from .first, .numbers has each one's dtype (and value if STATIC) */
-  TPU_ARG_INT,       /* int, SymInt: .i (static) */
-  TPU_ARG_INTS,      /* int[]: .ints, .n (static) */
-  TPU_ARG_BOOL,      /* .i */
-  TPU_ARG_BOOLS,     /* bool[]: .ints, .n */
-  TPU_ARG_DTYPE,     /* ScalarType: .dtype */
-  TPU_ARG_STRING,    /* .str */
-  TPU_ARG_OTHER      /* Layout, Device, MemoryFormat (.i = c10 number), Generator: no influence, or read with arg_int */
+  TPU_ARG_NONE,    /* None, or an undefined tensor */
+  TPU_ARG_TENSOR,  /* .first = operand index */
+  TPU_ARG_TENSORS, /* Tensor[] / Tensor?[]: .n operands from .first; an absent one has operand dtype NONE */
+  TPU_ARG_NUMBER,  /* Scalar, float, or a CPU scalar where the schema says Tensor: .first = slot, .dtype = its type */
+  TPU_ARG_NUMBERS, /* Scalar[] / float[]: .n slots from .first, .numbers has each one's dtype (and value if STATIC) */
+  TPU_ARG_INT,     /* int, SymInt: .i (static) */
+  TPU_ARG_INTS,    /* int[]: .ints, .n (static) */
+  TPU_ARG_BOOL,    /* .i */
+  TPU_ARG_BOOLS,   /* bool[]: .ints, .n */
+  TPU_ARG_DTYPE,   /* ScalarType: .dtype */
+  TPU_ARG_STRING,  /* .str */
+  TPU_ARG_OTHER    /* Layout, Device, MemoryFormat (.i = c10 number), Generator: no influence, or read with arg_int */
 } tpu_arg_kind;
 
 enum {
-  TPU_ARG_WRAPPED = 1,  /* NUMBER in a Tensor position that came from a Python number: weakest in type promotion */
-  TPU_ARG_ZERO_DIM = 2, /* NUMBER in a Tensor position that is a 0-dim CPU tensor of .dtype */
-  TPU_ARG_STATIC = 4,   /* NUMBER whose value is part of the signature: .f / .i hold it */
-  TPU_ARG_UNIFORM = 16, /* NUMBERS that are all the same: one slot, .first, serves them all */
+  TPU_ARG_WRAPPED = 1,   /* NUMBER in a Tensor position that came from a Python number: weakest in type promotion */
+  TPU_ARG_ZERO_DIM = 2,  /* NUMBER in a Tensor position that is a 0-dim CPU tensor of .dtype */
+  TPU_ARG_STATIC = 4,    /* NUMBER whose value is part of the signature: .f / .i hold it */
+  TPU_ARG_UNIFORM = 16,  /* NUMBERS that are all the same: one slot, .first, serves them all */
   TPU_ARG_IS_DEFAULT = 8 /* NUMBER that equals the schema's default (alpha=1): part of the signature */
 };
 
@@ -74,17 +74,17 @@ typedef struct tpu_args {
   const tpu_arg *arg;
   int n_operands;
   const tpu_operand *operands;
-  int n_slots;          /* numbers; two more follow for random rows: seed, offset */
-  int n_returns;        /* of the schema */
+  int n_slots;           /* numbers; two more follow for random rows: seed, offset */
+  int n_returns;         /* of the schema */
   uint8_t default_dtype; /* tpu_dtype of torch.get_default_dtype(), part of the signature; 0: float32 */
 } tpu_args;
 
 /* --- results */
 typedef struct tpu_out {
-  tpu_val val;             /* logical [sizes]; poison with `undefined`: an undefined tensor */
-  const int64_t *strides;  /* NULL: by the row's stride rule */
+  tpu_val val;            /* logical [sizes]; poison with `undefined`: an undefined tensor */
+  const int64_t *strides; /* NULL: by the row's stride rule */
   bool undefined;
-  int64_t number;          /* of a return that is an int: its value, with `undefined` set */
+  int64_t number; /* of a return that is an int: its value, with `undefined` set */
 } tpu_out;
 #define TPU_MAX_OUTS 4096
 typedef struct tpu_outs {
@@ -100,24 +100,24 @@ typedef void (*tpu_lower_fn)(tpu_build *b, const tpu_args *a, tpu_outs *o);
 
 /* How the result's strides follow from the operands' (stride.c). */
 typedef enum tpu_stride_rule {
-  TPU_STRIDES_CONTIGUOUS,  /* row-major */
-  TPU_STRIDES_ELEMENTWISE, /* TensorIterator's: the operands' common memory order */
-  TPU_STRIDES_PRESERVE,    /* operand 0's, if dense and non-overlapping (at::empty_like, preserve_format) */
+  TPU_STRIDES_CONTIGUOUS,         /* row-major */
+  TPU_STRIDES_ELEMENTWISE,        /* TensorIterator's: the operands' common memory order */
+  TPU_STRIDES_PRESERVE,           /* operand 0's, if dense and non-overlapping (at::empty_like, preserve_format) */
   TPU_STRIDES_ELEMENTWISE_SCALAR, /* likewise, where a number is a 0-dim operand (binary .Scalar overloads) */
-  TPU_STRIDES_CHANNELS_LAST, /* channels_last if operand 0 (or 1, a kernel) suggests it, else row-major */
+  TPU_STRIDES_CHANNELS_LAST,      /* channels_last if operand 0 (or 1, a kernel) suggests it, else row-major */
 } tpu_stride_rule;
 
 enum { TPU_CHECKED_ARGS = 4 };
 struct tpu_row {
-  const char *aten;       /* "add.Tensor": a functional overload's name */
+  const char *aten; /* "add.Tensor": a functional overload's name */
   tpu_lower_fn lower;
-  int32_t hlo;            /* parameters of family functions; meaning by family */
+  int32_t hlo; /* parameters of family functions; meaning by family */
   int32_t rule;
-  uint8_t strides;        /* tpu_stride_rule */
-  uint8_t random;         /* draws random numbers: two implicit slots (seed, offset) after the call's own */
-  uint32_t statics;       /* bit i: a number in argument i is static */
-  uint32_t defaults;      /* bit i: whether argument i equals its schema default is part of the signature */
-  const char *single;     /* foreach rows: the row that computes one element */
+  uint8_t strides;                         /* tpu_stride_rule */
+  uint8_t random;                          /* draws random numbers: two implicit slots (seed, offset) after the call's own */
+  uint32_t statics;                        /* bit i: a number in argument i is static */
+  uint32_t defaults;                       /* bit i: whether argument i equals its schema default is part of the signature */
+  const char *single;                      /* foreach rows: the row that computes one element */
   tpu_status (*check)(const double *args); /* judges each call's numbers (args[i]: argument i); NULL: any will do */
   const char *file;
   int line;
@@ -126,11 +126,11 @@ const tpu_row *tpu_op_rows(int *out_n);
 const tpu_row *tpu_op_find(const char *aten); /* NULL: none */
 
 /* --- reading arguments. A wrong kind is INTERNAL: a fault of the row. */
-bool arg_present(const tpu_args *a, int i);      /* not NONE */
+bool arg_present(const tpu_args *a, int i); /* not NONE */
 bool arg_is_number(const tpu_args *a, int i);
 const tpu_operand *arg_operand(tpu_build *b, const tpu_args *a, int i); /* TENSOR; NULL sets the failure */
 tpu_val arg_tensor(tpu_build *b, const tpu_args *a, int i); /* TENSOR's value; a NUMBER as a scalar of its own dtype */
-int arg_list_size(const tpu_args *a, int i);     /* TENSORS, NUMBERS, INTS, BOOLS; NONE: 0 */
+int arg_list_size(const tpu_args *a, int i);                /* TENSORS, NUMBERS, INTS, BOOLS; NONE: 0 */
 tpu_val arg_list_tensor(tpu_build *b, const tpu_args *a, int i, int k);
 const tpu_operand *arg_list_operand(tpu_build *b, const tpu_args *a, int i, int k); /* NULL: absent */
 /* A number as a scalar of dtype: a run-time slot (constant if static). NONE gives poison without failure: test first. */
@@ -138,9 +138,9 @@ tpu_val arg_number(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype);
 tpu_val arg_list_number(tpu_build *b, const tpu_args *a, int i, int k, tpu_dtype dtype);
 tpu_dtype arg_number_dtype(const tpu_args *a, int i); /* a number's own type; TPU_DTYPE_NONE: no number */
 tpu_dtype arg_list_number_dtype(const tpu_args *a, int i, int k);
-bool arg_is_default(const tpu_args *a, int i);   /* the row must list i in `defaults` */
-double arg_static(tpu_build *b, const tpu_args *a, int i); /* the row must list i in `statics` */
-double arg_list_static(tpu_build *b, const tpu_args *a, int i, int k); /* of NUMBERS or INTS */
+bool arg_is_default(const tpu_args *a, int i);                              /* the row must list i in `defaults` */
+double arg_static(tpu_build *b, const tpu_args *a, int i);                  /* the row must list i in `statics` */
+double arg_list_static(tpu_build *b, const tpu_args *a, int i, int k);      /* of NUMBERS or INTS */
 int64_t arg_int(tpu_build *b, const tpu_args *a, int i, int64_t otherwise); /* NONE: otherwise */
 bool arg_bool(tpu_build *b, const tpu_args *a, int i);
 const int64_t *arg_ints(const tpu_args *a, int i, int *out_n); /* INTS, or INT as one; NONE: n = 0 */
@@ -168,7 +168,8 @@ tpu_val arg_math(tpu_build *b, const tpu_args *a, int i, tpu_dtype dtype);
 tpu_dtype promote_float(tpu_dtype t);
 tpu_dtype promote_float_default(const tpu_args *a, tpu_dtype t);
 tpu_dtype default_dtype(const tpu_args *a);
-/* Common broadcast dims of n values; INVALID_ARGUMENT in PyTorch's words ("The size of tensor a (3) must match ..."). Returns the rank; out_dims[TPU_MAX_RANK]. */
+/* Common broadcast dims of n values; INVALID_ARGUMENT in PyTorch's words ("The size of tensor a (3) must match ..."). Returns the
+ * rank; out_dims[TPU_MAX_RANK]. */
 int broadcast_dims(tpu_build *b, int n, const tpu_val *xs, int64_t *out_dims);
 /* Broadcasts xs in place to their common dims. */
 void broadcast_all(tpu_build *b, int n, tpu_val *xs);
@@ -211,8 +212,8 @@ void stride_rule_apply(tpu_stride_rule rule, const tpu_args *a, int rank, const 
 void strides_elementwise(int n, const tpu_operand *const *operands, bool with_scalars, int rank, const int64_t *sizes,
                          int64_t *out_strides);
 /* Likewise after operands (those with casts[i]; NULL: all) were converted to their common dtype (NONE: no conversion). */
-void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars,
-                      int rank, const int64_t *sizes, int64_t *out_strides);
+void strides_promoted(int n, const tpu_operand *const *operands, const bool *casts, tpu_dtype common, bool with_scalars, int rank,
+                      const int64_t *sizes, int64_t *out_strides);
 /* at::empty_like(preserve_format) of a tensor of (sizes, strides). */
 void strides_preserve(int rank, const int64_t *sizes, const int64_t *strides, int64_t *out_strides);
 void strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
@@ -221,7 +222,8 @@ void strides_channels_last(int rank, const int64_t *sizes, int64_t *out_strides)
 bool strides_are_channels_last(int rank, const int64_t *sizes, const int64_t *strides);
 
 /* --- running a row (lower.c) */
-/* Lowers one call into b's graph. On failure the status is in b. Fills o with n results in the builder's arena, with strides for all. */
+/* Lowers one call into b's graph. On failure the status is in b. Fills o with n results in the builder's arena, with strides for
+ * all. */
 void tpu_lower_call(tpu_build *b, const tpu_args *a, tpu_outs *o);
 
 /* Prototypes of all rows' functions. */

@@ -90,8 +90,10 @@ void lower_lstm_cell_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   grad[3] = tpu_mul(b, tpu_mul(b, hy, t), sigmoid_slope(b, gate[3]));
   o->out[0].val = join(b, LSTM_GATES, grad, dtype);
   o->out[1].val = tpu_convert(b, tpu_mul(b, c, gate[1]), dtype);
-  if (arg_bool(b, a, 5)) o->out[2].val = sum_batch(b, LSTM_GATES, grad, dtype);
-  else o->out[2].undefined = true;
+  if (arg_bool(b, a, 5))
+    o->out[2].val = sum_batch(b, LSTM_GATES, grad, dtype);
+  else
+    o->out[2].undefined = true;
 }
 
 /* (input_gates [B, 3H], hidden_gates [B, 3H], hx [B, H], input_bias?, hidden_bias?) -> hy, workspace [B, 5H] */
@@ -126,7 +128,9 @@ void lower_gru_cell_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   o->out[2].val = tpu_convert(b, tpu_mul(b, grad, update), dtype);
   bool has_bias = arg_bool(b, a, 2);
   for (int k = 3; k < 5; k++) {
-    if (has_bias) o->out[k].val = sum_batch(b, GRU_GATES, k == 3 ? in : hidden, dtype);
-    else o->out[k].undefined = true;
+    if (has_bias)
+      o->out[k].val = sum_batch(b, GRU_GATES, k == 3 ? in : hidden, dtype);
+    else
+      o->out[k].undefined = true;
   }
 }

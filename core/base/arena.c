@@ -96,9 +96,7 @@ void tpu_arena_destroy(tpu_arena *arena) {
   *arena = (tpu_arena){.block_bytes = arena->block_bytes};
 }
 
-tpu_arena_mark tpu_arena_save(const tpu_arena *arena) {
-  return (tpu_arena_mark){arena->head, arena->next, arena->end};
-}
+tpu_arena_mark tpu_arena_save(const tpu_arena *arena) { return (tpu_arena_mark){arena->head, arena->next, arena->end}; }
 
 void tpu_arena_restore(tpu_arena *arena, tpu_arena_mark mark) {
   if (!mark.head) {

@@ -15,9 +15,7 @@ static const struct {
 static bool known(tpu_dtype t) { return (unsigned)t < TPU_DTYPE_COUNT; }
 
 const char *tpu_dtype_name(tpu_dtype t) { return known(t) ? rows[t].name : "none"; }
-const char *tpu_dtype_scalar_name(tpu_dtype t) {
-  return known(t) ? rows[t].scalar_name : "Undefined";
-}
+const char *tpu_dtype_scalar_name(tpu_dtype t) { return known(t) ? rows[t].scalar_name : "Undefined"; }
 const char *tpu_dtype_hlo(tpu_dtype t) { return known(t) ? rows[t].hlo : "none"; }
 int64_t tpu_dtype_bytes(tpu_dtype t) { return known(t) ? rows[t].bytes : 0; }
 tpu_kind tpu_dtype_kind(tpu_dtype t) { return known(t) ? rows[t].kind : TPU_KIND_BOOL; }
@@ -54,9 +52,7 @@ tpu_dtype tpu_dtype_complex(tpu_dtype t) {
   }
 }
 
-tpu_dtype tpu_dtype_opmath(tpu_dtype t) {
-  return tpu_dtype_kind(t) == TPU_KIND_FLOAT && tpu_dtype_bytes(t) < 4 ? TPU_F32 : t;
-}
+tpu_dtype tpu_dtype_opmath(tpu_dtype t) { return tpu_dtype_kind(t) == TPU_KIND_FLOAT && tpu_dtype_bytes(t) < 4 ? TPU_F32 : t; }
 
 static bool is_float8(tpu_dtype t) { return tpu_is_float(t) && rows[t].bytes == 1; }
 static bool is_barebones(tpu_dtype t) { return t == TPU_U16 || t == TPU_U32 || t == TPU_U64; }

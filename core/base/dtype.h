@@ -14,17 +14,17 @@ typedef enum tpu_dtype {
 
 typedef enum tpu_kind { TPU_KIND_BOOL, TPU_KIND_UINT, TPU_KIND_INT, TPU_KIND_FLOAT, TPU_KIND_COMPLEX } tpu_kind;
 
-const char *tpu_dtype_name(tpu_dtype t);      /* torch's name: "float32", "bool", ... */
+const char *tpu_dtype_name(tpu_dtype t);        /* torch's name: "float32", "bool", ... */
 const char *tpu_dtype_scalar_name(tpu_dtype t); /* c10's name, as in error texts: "Float", "Long" */
-const char *tpu_dtype_hlo(tpu_dtype t);       /* "f32" */
+const char *tpu_dtype_hlo(tpu_dtype t);         /* "f32" */
 int64_t tpu_dtype_bytes(tpu_dtype t);
 tpu_kind tpu_dtype_kind(tpu_dtype t);
-int tpu_dtype_pjrt(tpu_dtype t);              /* PJRT_Buffer_Type */
-int tpu_dtype_torch(tpu_dtype t);             /* c10::ScalarType */
+int tpu_dtype_pjrt(tpu_dtype t);                 /* PJRT_Buffer_Type */
+int tpu_dtype_torch(tpu_dtype t);                /* c10::ScalarType */
 tpu_dtype tpu_dtype_from_torch(int scalar_type); /* TPU_DTYPE_NONE: not supported */
 tpu_dtype tpu_dtype_from_pjrt(int type);
 
-static inline bool tpu_is_float(tpu_dtype t);   /* floating, not complex */
+static inline bool tpu_is_float(tpu_dtype t); /* floating, not complex */
 static inline bool tpu_is_complex(tpu_dtype t);
 static inline bool tpu_is_integral(tpu_dtype t); /* signed or unsigned, not bool */
 

@@ -51,8 +51,7 @@ TEST(promote) {
       tpu_dtype a = tpu_dtype_from_torch(order[i]), b = tpu_dtype_from_torch(order[j]);
       tpu_dtype got = tpu_dtype_promote(a, b), want = tpu_dtype_from_torch(promoted[i][j]);
       if (got != want)
-        CHECK_FAIL("%s with %s: %s, not %s", tpu_dtype_name(a), tpu_dtype_name(b), tpu_dtype_name(got),
-                   tpu_dtype_name(want));
+        CHECK_FAIL("%s with %s: %s, not %s", tpu_dtype_name(a), tpu_dtype_name(b), tpu_dtype_name(got), tpu_dtype_name(want));
     }
 }
 

@@ -23,8 +23,7 @@ tpu_hash tpu_hash_bytes(tpu_hash seed, const void *data, size_t size) {
 }
 
 void tpu_sha256_init(tpu_sha256 *s) {
-  *s = (tpu_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-                              0x5be0cd19}};
+  *s = (tpu_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 void tpu_sha256_update(tpu_sha256 *s, const void *data, size_t size) {

@@ -10,8 +10,7 @@ static const char *sha(const char *text, size_t repeat, size_t chunk) {
   tpu_sha256_init(&s);
   size_t size = strlen(text);
   for (size_t r = 0; r < repeat; r++)
-    for (size_t at = 0; at < size; at += chunk)
-      tpu_sha256_update(&s, text + at, size - at < chunk ? size - at : chunk);
+    for (size_t at = 0; at < size; at += chunk) tpu_sha256_update(&s, text + at, size - at < chunk ? size - at : chunk);
   tpu_sha256_final(&s, digest);
   tpu_sha256_hex(digest, hex);
   return hex;

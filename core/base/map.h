@@ -15,13 +15,13 @@ typedef struct tpu_map_slot {
 typedef struct tpu_map {
   tpu_map_slot *slots;
   size_t capacity, size; /* capacity is 0 or a power of two */
-} tpu_map; /* {0} is a valid empty map */
+} tpu_map;               /* {0} is a valid empty map */
 
 void tpu_map_destroy(tpu_map *m);
-void tpu_map_clear(tpu_map *m);              /* keeps the capacity */
-void *tpu_map_get(const tpu_map *m, uint64_t key); /* NULL: absent */
+void tpu_map_clear(tpu_map *m);                          /* keeps the capacity */
+void *tpu_map_get(const tpu_map *m, uint64_t key);       /* NULL: absent */
 bool tpu_map_put(tpu_map *m, uint64_t key, void *value); /* value != NULL; replaces; false: out of memory */
-void *tpu_map_remove(tpu_map *m, uint64_t key);    /* the value removed, or NULL */
+void *tpu_map_remove(tpu_map *m, uint64_t key);          /* the value removed, or NULL */
 /* Iteration: start with *at = 0; false at the end. The map must not change meanwhile. */
 bool tpu_map_next(const tpu_map *m, size_t *at, uint64_t *out_key, void **out_value);
 

@@ -47,15 +47,12 @@ typedef struct tpu_status_s *tpu_status;
 
 /* A new status. Never returns NULL for code != TPU_OK: out of memory yields a static status. */
 #define tpu_error(code, ...) tpu_status_create(__FILE__, __LINE__, (code), __VA_ARGS__)
-tpu_status tpu_status_create(const char *file, int line, tpu_code code, const char *format, ...)
-    TPU_PRINTF(4, 5) TPU_MUST_USE;
-tpu_status tpu_status_create_v(const char *file, int line, tpu_code code, const char *format,
-                               va_list args) TPU_MUST_USE;
+tpu_status tpu_status_create(const char *file, int line, tpu_code code, const char *format, ...) TPU_PRINTF(4, 5) TPU_MUST_USE;
+tpu_status tpu_status_create_v(const char *file, int line, tpu_code code, const char *format, va_list args) TPU_MUST_USE;
 
 /* The same failure with text before its message ("while compiling add.Tensor: "). Takes `status`;
  * NULL stays NULL. */
-tpu_status tpu_status_prefix(tpu_status status, const char *format, ...)
-    TPU_PRINTF(2, 3) TPU_MUST_USE;
+tpu_status tpu_status_prefix(tpu_status status, const char *format, ...) TPU_PRINTF(2, 3) TPU_MUST_USE;
 
 tpu_status tpu_status_retain(tpu_status status) TPU_MUST_USE; /* NULL allowed */
 void tpu_status_release(tpu_status status);                   /* NULL allowed */
@@ -63,16 +60,16 @@ void tpu_status_release(tpu_status status);                   /* NULL allowed */
 /* Keeps the first failure: releases `second` if both fail. Takes both. */
 tpu_status tpu_status_join(tpu_status first, tpu_status second) TPU_MUST_USE;
 
-tpu_code tpu_status_code(tpu_status status);           /* NULL: TPU_OK */
-const char *tpu_status_message(tpu_status status);     /* borrowed; NULL: "" */
-const char *tpu_status_file(tpu_status status);        /* static; "" if none */
+tpu_code tpu_status_code(tpu_status status);       /* NULL: TPU_OK */
+const char *tpu_status_message(tpu_status status); /* borrowed; NULL: "" */
+const char *tpu_status_file(tpu_status status);    /* static; "" if none */
 int tpu_status_line(tpu_status status);
-const char *tpu_code_name(tpu_code code);              /* "INVALID_ARGUMENT"; static */
+const char *tpu_code_name(tpu_code code); /* "INVALID_ARGUMENT"; static */
 
 /* Returns a failure to the caller. Only in functions that own nothing at that point. */
-#define TPU_TRY(expr)                      \
-  do {                                     \
-    tpu_status tpu_try_status_ = (expr);   \
+#define TPU_TRY(expr)                            \
+  do {                                           \
+    tpu_status tpu_try_status_ = (expr);         \
     if (tpu_try_status_) return tpu_try_status_; \
   } while (0)
 

@@ -36,10 +36,10 @@ typedef struct tpu_checks {
 typedef struct tpu_build {
   tpu_graph *graph;
   const tpu_target *target;
-  tpu_status status;     /* owned; the first failure */
-  uint32_t slot_base;    /* added to slot indices by tpu_slot */
-  uint32_t scope;        /* given to new nodes */
-  tpu_checks *checks;    /* NULL: nobody asks */
+  tpu_status status;       /* owned; the first failure */
+  uint32_t slot_base;      /* added to slot indices by tpu_slot */
+  uint32_t scope;          /* given to new nodes */
+  tpu_checks *checks;      /* NULL: nobody asks */
   struct tpu_block *block; /* the region being built; private */
 } tpu_build;
 
@@ -85,10 +85,10 @@ bool tpu_is_splat(const tpu_build *b, tpu_val v, double *out_value);
 /* --- elementwise; operands have equal types (see broadcast.h functions below for others) */
 tpu_val tpu_unary(tpu_build *b, tpu_hlo op, tpu_val x);
 tpu_val tpu_binary(tpu_build *b, tpu_hlo op, tpu_val x, tpu_val y);
-tpu_val tpu_compare(tpu_build *b, tpu_compare_dir dir, tpu_val x, tpu_val y); /* floats: IEEE, NaN unordered */
+tpu_val tpu_compare(tpu_build *b, tpu_compare_dir dir, tpu_val x, tpu_val y);       /* floats: IEEE, NaN unordered */
 tpu_val tpu_compare_total(tpu_build *b, tpu_compare_dir dir, tpu_val x, tpu_val y); /* floats: TOTALORDER */
-tpu_val tpu_select(tpu_build *b, tpu_val pred, tpu_val on_true, tpu_val on_false); /* pred: same dims or scalar */
-tpu_val tpu_clamp(tpu_build *b, tpu_val lo, tpu_val x, tpu_val hi); /* lo, hi: same type or scalar */
+tpu_val tpu_select(tpu_build *b, tpu_val pred, tpu_val on_true, tpu_val on_false);  /* pred: same dims or scalar */
+tpu_val tpu_clamp(tpu_build *b, tpu_val lo, tpu_val x, tpu_val hi);                 /* lo, hi: same type or scalar */
 /* PyTorch's conversion: float -> int truncates, anything -> bool is != 0, complex -> real takes the real part. */
 tpu_val tpu_convert(tpu_build *b, tpu_val x, tpu_dtype dtype);
 tpu_val tpu_complex(tpu_build *b, tpu_val re, tpu_val im);
@@ -116,9 +116,11 @@ tpu_val tpu_broadcast_in_dim(tpu_build *b, tpu_val x, int rank, const int64_t *d
 /* NumPy/PyTorch broadcast of x to dims: aligned at the last dim. */
 tpu_val tpu_broadcast_to(tpu_build *b, tpu_val x, int rank, const int64_t *dims);
 tpu_val tpu_broadcast_like(tpu_build *b, tpu_val x, tpu_val like);
-tpu_val tpu_slice(tpu_build *b, tpu_val x, const int64_t *start, const int64_t *limit, const int64_t *stride); /* stride NULL: 1 */
+tpu_val tpu_slice(tpu_build *b, tpu_val x, const int64_t *start, const int64_t *limit,
+                  const int64_t *stride); /* stride NULL: 1 */
 tpu_val tpu_slice_dim(tpu_build *b, tpu_val x, int dim, int64_t start, int64_t limit, int64_t stride);
-tpu_val tpu_pad(tpu_build *b, tpu_val x, tpu_val value, const int64_t *lo, const int64_t *hi, const int64_t *interior); /* lo, hi may be negative; interior NULL: 0 */
+tpu_val tpu_pad(tpu_build *b, tpu_val x, tpu_val value, const int64_t *lo, const int64_t *hi,
+                const int64_t *interior); /* lo, hi may be negative; interior NULL: 0 */
 tpu_val tpu_concat(tpu_build *b, int n, const tpu_val *xs, int dim);
 tpu_val tpu_reverse(tpu_build *b, tpu_val x, int n, const int64_t *dims);
 tpu_val tpu_unsqueeze(tpu_build *b, tpu_val x, int dim); /* 0 <= dim <= rank */
@@ -139,8 +141,7 @@ tpu_val tpu_convolution(tpu_build *b, tpu_val x, tpu_val kernel, const tpu_conv_
 tpu_val tpu_reduce(tpu_build *b, tpu_monoid op, tpu_val x, tpu_val init, int n_axes, const int64_t *axes);
 /* n operands (at most 8) at once; the region is built between begin and end with 2n scalar params (accumulators first). */
 void tpu_reduce_n(tpu_build *b, int n, const tpu_val *xs, const tpu_val *inits, int n_axes, const int64_t *axes,
-                  void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg,
-                  tpu_val *out);
+                  void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg, tpu_val *out);
 tpu_val tpu_reduce_window(tpu_build *b, tpu_monoid op, tpu_val x, tpu_val init, const tpu_window *window);
 void tpu_reduce_window_n(tpu_build *b, int n, const tpu_val *xs, const tpu_val *inits, const tpu_window *window,
                          void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg,
@@ -154,23 +155,22 @@ tpu_val tpu_scatter(tpu_build *b, tpu_monoid op, tpu_val x, tpu_val indices, tpu
 void tpu_sort(tpu_build *b, int n, const tpu_val *xs, int dim, bool stable,
               tpu_val (*less)(tpu_build *b, const tpu_val *params, void *arg), void *arg, tpu_val *out);
 tpu_val tpu_cholesky(tpu_build *b, tpu_val x, bool lower);
-tpu_val tpu_triangular_solve(tpu_build *b, tpu_val a, tpu_val y, bool left, bool lower, bool unit, int transpose); /* 0 no, 1 T, 2 H */
+tpu_val tpu_triangular_solve(tpu_build *b, tpu_val a, tpu_val y, bool left, bool lower, bool unit,
+                             int transpose);                                                /* 0 no, 1 T, 2 H */
 tpu_val tpu_fft(tpu_build *b, tpu_val x, tpu_fft_kind kind, int n, const int64_t *lengths); /* the last n dims */
 
 /* --- control flow and others */
 /* while (cond(v)) v = body(v), over n values. */
-void tpu_while(tpu_build *b, int n, const tpu_val *init,
-               tpu_val (*cond)(tpu_build *b, const tpu_val *params, void *arg),
-               void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg,
-               tpu_val *out);
+void tpu_while(tpu_build *b, int n, const tpu_val *init, tpu_val (*cond)(tpu_build *b, const tpu_val *params, void *arg),
+               void (*body)(tpu_build *b, const tpu_val *params, tpu_val *out_returns, void *arg), void *arg, tpu_val *out);
 /* n results of one of two branches, which see the values around them. */
 void tpu_if(tpu_build *b, tpu_val pred, int n, void (*on_true)(tpu_build *b, tpu_val *out_returns, void *arg),
             void (*on_false)(tpu_build *b, tpu_val *out_returns, void *arg), void *arg, tpu_val *out);
 /* The plugin's own Philox: out[0] the next state, out[1] bits of an unsigned dtype. state: ui64[2] or [3]. */
 void tpu_rng_bits(tpu_build *b, tpu_val state, tpu_dtype dtype, int rank, const int64_t *dims, tpu_val out[2]);
 void tpu_barrier(tpu_build *b, int n, const tpu_val *xs, tpu_val *out);
-void tpu_custom_call(tpu_build *b, const char *target, const char *backend_config, int n, const tpu_val *xs,
-                     int n_results, const tpu_type *types, tpu_val *out);
+void tpu_custom_call(tpu_build *b, const char *target, const char *backend_config, int n, const tpu_val *xs, int n_results,
+                     const tpu_type *types, tpu_val *out);
 
 /* --- composites: expanded per target before emission (expand.c) */
 /* Inclusive scan along dim: ADD, MUL, MAX, MIN, OR, AND. */

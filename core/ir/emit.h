@@ -12,12 +12,12 @@ tpu_status tpu_graph_expand(const tpu_graph *graph, const tpu_target *target, tp
 /* How slots reach the program: packed into at most two arrays, one of 32-bit words (ui32) and one of f64. */
 typedef enum tpu_pack { TPU_PACK_WORDS, TPU_PACK_F64, TPU_PACK_COUNT } tpu_pack;
 typedef struct tpu_slot_use {
-  uint32_t index;    /* slot */
-  tpu_dtype dtype;   /* the value the program wants */
+  uint32_t index;  /* slot */
+  tpu_dtype dtype; /* the value the program wants */
   tpu_pack pack;
-  uint32_t at;       /* first element in its pack: F32/F16/BF16/f8 one word holding a float32; integers up to 32 bits
-                        and bool one word (sign-extended int32 / uint32); I64/U64 two words (low, high); F64 one f64;
-                        C64 two words, C128 two f64 */
+  uint32_t at; /* first element in its pack: F32/F16/BF16/f8 one word holding a float32; integers up to 32 bits
+                  and bool one word (sign-extended int32 / uint32); I64/U64 two words (low, high); F64 one f64;
+                  C64 two words, C128 two f64 */
 } tpu_slot_use;
 
 typedef struct tpu_module { /* arrays live in the graph's arena */
@@ -32,8 +32,8 @@ typedef struct tpu_alias {
   uint32_t param, output; /* graph param whose buffer the output may take; types must be equal */
 } tpu_alias;
 
-/* Emits `func.func public @main` of a module named `name` (letters, digits, _). Params that nothing uses are no arguments. An alias of
- * an unused param is ignored. The graph must be expanded. */
+/* Emits `func.func public @main` of a module named `name` (letters, digits, _). Params that nothing uses are no arguments. An
+ * alias of an unused param is ignored. The graph must be expanded. */
 tpu_status tpu_graph_emit(tpu_graph *graph, const tpu_target *target, const char *name, const tpu_alias *aliases,
                           uint32_t n_aliases, tpu_strbuf *out_text, tpu_module *out_module) TPU_MUST_USE;
 

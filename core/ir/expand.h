@@ -7,7 +7,8 @@
 
 #include "ir/build.h"
 
-/* Inclusive scan of x along dim with op (ADD .. OR). Floating sums may associate differently per target; MAX and MIN propagate NaN. */
+/* Inclusive scan of x along dim with op (ADD .. OR). Floating sums may associate differently per target; MAX and MIN propagate
+ * NaN. */
 tpu_val tpu_expand_cumulative(tpu_build *b, tpu_monoid op, tpu_val x, int dim, bool reverse);
 
 /* The k largest or smallest along the last dim of x [.., n]: values [.., k] in order, and their i32 indices. NaN is the

@@ -86,8 +86,7 @@ static tpu_val bits_by_element(tpu_build *b, tpu_val state, tpu_dtype dtype, int
   }
   bool wide = b->target->platform != TPU_TARGET_TPU;
   philox p = blocks(b, state, tpu_convert(b, tpu_sub(b, i, first), TPU_U64), wide);
-  if (dtype == TPU_U64)
-    return join(b, tpu_select(b, late[0], p.c[2], p.c[0]), tpu_select(b, late[0], p.c[3], p.c[1]));
+  if (dtype == TPU_U64) return join(b, tpu_select(b, late[0], p.c[2], p.c[0]), tpu_select(b, late[0], p.c[3], p.c[1]));
   tpu_val word = p.c[0];
   for (int k = 1; k < 4; k++) word = tpu_select(b, late[k - 1], p.c[k], word);
   return tpu_convert(b, word, TPU_U32);

@@ -1,5 +1,5 @@
-/* Inclusive scans. On the CPU a loop over rows (XLA's rewriting of reduce_window takes longer to compile and, on rows, up to twenty times
- * longer to run: f32[8, 512, 256] along dim 1 takes 6.2 ms, the loop 0.3 ms), elsewhere reduce_window. */
+/* Inclusive scans. On the CPU a loop over rows (XLA's rewriting of reduce_window takes longer to compile and, on rows, up to
+ * twenty times longer to run: f32[8, 512, 256] along dim 1 takes 6.2 ms, the loop 0.3 ms), elsewhere reduce_window. */
 #include "ir/expand.h"
 
 static tpu_val identity(tpu_build *b, tpu_monoid op, tpu_dtype t) {

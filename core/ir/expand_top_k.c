@@ -11,8 +11,8 @@ static tpu_val sort_key(tpu_build *b, tpu_val x) {
   return tpu_select(b, tpu_compare(b, TPU_EQ, x, tpu_full_like(b, x, 0)), tpu_full_like(b, x, 0), x);
 }
 
-/* --- XLA's CPU runtime function: orders F32 by its bits (sign and magnitude), equal ones by index. It selects instead of sorting:
- * f32[64, 32000], k 50 takes 8 ms, a sort of the same 1000. */
+/* --- XLA's CPU runtime function: orders F32 by its bits (sign and magnitude), equal ones by index. It selects instead of
+ * sorting: f32[64, 32000], k 50 takes 8 ms, a sort of the same 1000. */
 static bool runtime_takes(const tpu_build *b, tpu_dtype key) {
   return b->target->platform == TPU_TARGET_CPU && b->target->host_custom_calls &&
          (key == TPU_F32 || key == TPU_I32 || key == TPU_U32);
@@ -69,8 +69,8 @@ void tpu_expand_top_k(tpu_build *b, tpu_val x, int64_t k, bool largest, tpu_val 
   }
   int64_t flat[2] = {rows, n}, top[2] = {rows, k}, one = 1, all = rows * n, list[2] = {rows * k, 1};
   tpu_val key = sort_key(b, tpu_reshape(b, x, 2, flat));
-  tpu_val index = runtime_takes(b, tpu_dtype_of(b, key)) ? runtime_indices(b, key, k, largest)
-                                                         : sorted_indices(b, key, k, largest);
+  tpu_val index =
+      runtime_takes(b, tpu_dtype_of(b, key)) ? runtime_indices(b, key, k, largest) : sorted_indices(b, key, k, largest);
   /* The elements themselves: a key has lost signs of zeros and payloads of NaN. */
   tpu_dtype wide = all <= INT32_MAX ? TPU_I32 : TPU_I64;
   tpu_val row = tpu_mul(b, tpu_iota(b, wide, 2, top, 0), tpu_full_i(b, wide, 2, top, n));

@@ -48,7 +48,13 @@ typedef struct tpu_val {
 typedef enum tpu_compare_dir { TPU_EQ, TPU_NE, TPU_GE, TPU_GT, TPU_LE, TPU_LT } tpu_compare_dir;
 /* What a region of one binary op does: reducers, scatters, scans. */
 typedef enum tpu_monoid {
-  TPU_MONOID_ADD, TPU_MONOID_MUL, TPU_MONOID_MAX, TPU_MONOID_MIN, TPU_MONOID_AND, TPU_MONOID_OR, TPU_MONOID_XOR,
+  TPU_MONOID_ADD,
+  TPU_MONOID_MUL,
+  TPU_MONOID_MAX,
+  TPU_MONOID_MIN,
+  TPU_MONOID_AND,
+  TPU_MONOID_OR,
+  TPU_MONOID_XOR,
   TPU_MONOID_ASSIGN /* scatter only: the update replaces */
 } tpu_monoid;
 typedef enum tpu_precision { TPU_PRECISION_DEFAULT, TPU_PRECISION_HIGH, TPU_PRECISION_HIGHEST } tpu_precision;
@@ -63,13 +69,13 @@ typedef struct tpu_dot_dims {
 typedef struct tpu_conv_dims {
   int spatial; /* number of spatial dims */
   const int64_t *strides, *pad_lo, *pad_hi, *lhs_dilation, *rhs_dilation;
-  const bool *reversal; /* of the kernel; NULL: none */
+  const bool *reversal;                                                    /* of the kernel; NULL: none */
   int64_t lhs_batch, lhs_feature, rhs_in, rhs_out, out_batch, out_feature; /* dim numbers */
   const int64_t *lhs_spatial, *rhs_spatial, *out_spatial;
   int64_t feature_groups, batch_groups;
 } tpu_conv_dims;
 
-typedef struct tpu_window { /* one entry per dim of the operand */
+typedef struct tpu_window {                                                   /* one entry per dim of the operand */
   const int64_t *dims, *strides, *base_dilation, *dilation, *pad_lo, *pad_hi; /* NULL: 1 (0 for pads) */
 } tpu_window;
 
@@ -103,28 +109,28 @@ typedef struct tpu_node {
   uint32_t first_result; /* ids first_result .. + n_results - 1 */
   const void *attrs;     /* the op's attribute struct (attrs.h), or NULL */
   const tpu_region *regions;
-  uint32_t scope;        /* which record (ATen op) it came from; 0: none. For messages and source locations. */
-  uint32_t block;        /* 0: the graph's top level; else the region it stands in (a private number) */
+  uint32_t scope; /* which record (ATen op) it came from; 0: none. For messages and source locations. */
+  uint32_t block; /* 0: the graph's top level; else the region it stands in (a private number) */
 } tpu_node;
 
 typedef struct tpu_graph tpu_graph;
 
-tpu_graph *tpu_graph_create(void); /* NULL: out of memory */
-void tpu_graph_reset(tpu_graph *graph); /* empties it, keeping memory for reuse */
+tpu_graph *tpu_graph_create(void);        /* NULL: out of memory */
+void tpu_graph_reset(tpu_graph *graph);   /* empties it, keeping memory for reuse */
 void tpu_graph_destroy(tpu_graph *graph); /* NULL allowed */
 tpu_arena *tpu_graph_arena(tpu_graph *graph);
 
 uint32_t tpu_graph_node_count(const tpu_graph *graph);
 const tpu_node *tpu_graph_node(const tpu_graph *graph, uint32_t index);
-tpu_type tpu_graph_type(const tpu_graph *graph, tpu_val v); /* of a non-poison value */
+tpu_type tpu_graph_type(const tpu_graph *graph, tpu_val v);                                  /* of a non-poison value */
 const tpu_node *tpu_graph_producer(const tpu_graph *graph, tpu_val v, uint32_t *out_result); /* NULL: region param */
 uint32_t tpu_graph_param_count(const tpu_graph *graph);
 uint32_t tpu_graph_slot_count(const tpu_graph *graph); /* 1 + the highest slot index used; 0: none */
 const tpu_val *tpu_graph_outputs(const tpu_graph *graph, uint32_t *out_n);
 tpu_status tpu_graph_set_outputs(tpu_graph *graph, const tpu_val *outputs, uint32_t n) TPU_MUST_USE;
 
-/* 128 bits over everything that decides what the program computes (not scopes, not nodes that no output needs). Like verify and emit
- * it writes scratch in the graph: one caller at a time. */
+/* 128 bits over everything that decides what the program computes (not scopes, not nodes that no output needs). Like verify and
+ * emit it writes scratch in the graph: one caller at a time. */
 tpu_hash tpu_graph_hash(const tpu_graph *graph);
 /* Checks every node again (operand ids, types by rule, regions, attributes). INTERNAL names node and op. */
 tpu_status tpu_graph_verify(const tpu_graph *graph) TPU_MUST_USE;

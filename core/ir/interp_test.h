@@ -28,14 +28,34 @@ static size_t interp_bytes(tpu_type t) { return (size_t)(tpu_type_numel(t) * tpu
 static int64_t interp_get(const interp_value *v, int64_t i) {
   const unsigned char *p = v->data + i * tpu_dtype_bytes(v->type.dtype);
   switch (v->type.dtype) {
-  case TPU_BOOL:
-  case TPU_U8: return *p;
-  case TPU_I8: return (int8_t)*p;
-  case TPU_I16: { int16_t x; memcpy(&x, p, 2); return x; }
-  case TPU_U16: { uint16_t x; memcpy(&x, p, 2); return x; }
-  case TPU_I32: { int32_t x; memcpy(&x, p, 4); return x; }
-  case TPU_U32: { uint32_t x; memcpy(&x, p, 4); return x; }
-  default: { int64_t x = 0; memcpy(&x, p, 8); return x; }
+    case TPU_BOOL:
+    case TPU_U8: return *p;
+    case TPU_I8: return (int8_t)*p;
+    case TPU_I16: {
+      int16_t x;
+      memcpy(&x, p, 2);
+      return x;
+    }
+    case TPU_U16: {
+      uint16_t x;
+      memcpy(&x, p, 2);
+      return x;
+    }
+    case TPU_I32: {
+      int32_t x;
+      memcpy(&x, p, 4);
+      return x;
+    }
+    case TPU_U32: {
+      uint32_t x;
+      memcpy(&x, p, 4);
+      return x;
+    }
+    default: {
+      int64_t x = 0;
+      memcpy(&x, p, 8);
+      return x;
+    }
   }
 }
 
@@ -65,31 +85,31 @@ static int64_t interp_binary(tpu_hlo op, tpu_dtype t, int64_t x, int64_t y) {
   bool u = tpu_dtype_kind(t) == TPU_KIND_UINT;
   uint64_t a = (uint64_t)x, c = (uint64_t)y;
   switch (op) {
-  case TPU_HLO_ADD: return (int64_t)(a + c);
-  case TPU_HLO_SUBTRACT: return (int64_t)(a - c);
-  case TPU_HLO_MULTIPLY: return (int64_t)(a * c);
-  case TPU_HLO_DIVIDE: return y == 0 ? -1 : u ? (int64_t)(a / c) : x / y;
-  case TPU_HLO_REMAINDER: return y == 0 ? x : u ? (int64_t)(a % c) : x % y;
-  case TPU_HLO_MAXIMUM: return u ? (a > c ? x : y) : (x > y ? x : y);
-  case TPU_HLO_MINIMUM: return u ? (a < c ? x : y) : (x < y ? x : y);
-  case TPU_HLO_AND: return x & y;
-  case TPU_HLO_OR: return x | y;
-  case TPU_HLO_XOR: return x ^ y;
-  case TPU_HLO_SHIFT_LEFT: return c >= 64 ? 0 : (int64_t)(a << c);
-  case TPU_HLO_SHIFT_RIGHT_LOGIC: return c >= 64 ? 0 : (int64_t)(a >> c);
-  default: return 0;
+    case TPU_HLO_ADD: return (int64_t)(a + c);
+    case TPU_HLO_SUBTRACT: return (int64_t)(a - c);
+    case TPU_HLO_MULTIPLY: return (int64_t)(a * c);
+    case TPU_HLO_DIVIDE: return y == 0 ? -1 : u ? (int64_t)(a / c) : x / y;
+    case TPU_HLO_REMAINDER: return y == 0 ? x : u ? (int64_t)(a % c) : x % y;
+    case TPU_HLO_MAXIMUM: return u ? (a > c ? x : y) : (x > y ? x : y);
+    case TPU_HLO_MINIMUM: return u ? (a < c ? x : y) : (x < y ? x : y);
+    case TPU_HLO_AND: return x & y;
+    case TPU_HLO_OR: return x | y;
+    case TPU_HLO_XOR: return x ^ y;
+    case TPU_HLO_SHIFT_LEFT: return c >= 64 ? 0 : (int64_t)(a << c);
+    case TPU_HLO_SHIFT_RIGHT_LOGIC: return c >= 64 ? 0 : (int64_t)(a >> c);
+    default: return 0;
   }
 }
 
 static bool interp_compare(tpu_compare_dir dir, tpu_dtype t, int64_t x, int64_t y) {
   bool u = tpu_dtype_kind(t) == TPU_KIND_UINT, less = u ? (uint64_t)x < (uint64_t)y : x < y;
   switch (dir) {
-  case TPU_EQ: return x == y;
-  case TPU_NE: return x != y;
-  case TPU_LT: return less;
-  case TPU_LE: return less || x == y;
-  case TPU_GE: return !less;
-  case TPU_GT: return !less && x != y;
+    case TPU_EQ: return x == y;
+    case TPU_NE: return x != y;
+    case TPU_LT: return less;
+    case TPU_LE: return less || x == y;
+    case TPU_GE: return !less;
+    case TPU_GT: return !less && x != y;
   }
   return false;
 }
@@ -191,54 +211,54 @@ static void interp_move_all(const tpu_node *node, interp_value *out, interp_valu
     interp_unravel(out->type, i, at);
     const interp_value *src = x[0];
     switch (node->op) {
-    case TPU_HLO_BROADCAST_IN_DIM:
-      for (int d = 0; d < r; d++) from[d] = src->type.dims[d] == 1 ? 0 : at[a[d]];
-      break;
-    case TPU_HLO_SLICE:
-      for (int d = 0; d < r; d++) from[d] = a[d] + at[d] * a[2 * r + d];
-      break;
-    case TPU_HLO_TRANSPOSE:
-      for (int d = 0; d < r; d++) from[a[d]] = at[d];
-      break;
-    case TPU_HLO_CONCATENATE: {
-      uint32_t k = 0;
-      memcpy(from, at, sizeof(int64_t) * (size_t)r);
-      while (from[a[0]] >= x[k]->type.dims[a[0]]) from[a[0]] -= x[k++]->type.dims[a[0]];
-      src = x[k];
-      break;
-    }
-    case TPU_HLO_PAD: {
-      bool inside = true;
-      for (int d = 0; d < r; d++) {
-        int64_t p = at[d] - a[d], step = a[2 * r + d] + 1;
-        inside = inside && p >= 0 && p % step == 0 && p / step < src->type.dims[d];
-        from[d] = p / step;
-      }
-      if (!inside) src = x[1];
-      break;
-    }
-    case TPU_HLO_DYNAMIC_SLICE:
-      for (int d = 0; d < r; d++) {
-        int64_t s = interp_get(x[1 + d], 0), most = src->type.dims[d] - a[d];
-        from[d] = at[d] + (s < 0 ? 0 : s > most ? most : s);
-      }
-      break;
-    case TPU_HLO_DYNAMIC_UPDATE_SLICE: {
-      bool inside = true;
-      for (int d = 0; d < r; d++) {
-        int64_t size = x[1]->type.dims[d], s = interp_get(x[2 + d], 0), most = src->type.dims[d] - size;
-        from[d] = at[d] - (s < 0 ? 0 : s > most ? most : s);
-        inside = inside && from[d] >= 0 && from[d] < size;
-      }
-      if (inside)
-        src = x[1];
-      else
+      case TPU_HLO_BROADCAST_IN_DIM:
+        for (int d = 0; d < r; d++) from[d] = src->type.dims[d] == 1 ? 0 : at[a[d]];
+        break;
+      case TPU_HLO_SLICE:
+        for (int d = 0; d < r; d++) from[d] = a[d] + at[d] * a[2 * r + d];
+        break;
+      case TPU_HLO_TRANSPOSE:
+        for (int d = 0; d < r; d++) from[a[d]] = at[d];
+        break;
+      case TPU_HLO_CONCATENATE: {
+        uint32_t k = 0;
         memcpy(from, at, sizeof(int64_t) * (size_t)r);
-      break;
-    }
-    default: /* REVERSE */
-      memcpy(from, at, sizeof(int64_t) * (size_t)r);
-      for (uint32_t k = 0; k < tpu_node_attrs(node)->n; k++) from[a[k]] = out->type.dims[a[k]] - 1 - at[a[k]];
+        while (from[a[0]] >= x[k]->type.dims[a[0]]) from[a[0]] -= x[k++]->type.dims[a[0]];
+        src = x[k];
+        break;
+      }
+      case TPU_HLO_PAD: {
+        bool inside = true;
+        for (int d = 0; d < r; d++) {
+          int64_t p = at[d] - a[d], step = a[2 * r + d] + 1;
+          inside = inside && p >= 0 && p % step == 0 && p / step < src->type.dims[d];
+          from[d] = p / step;
+        }
+        if (!inside) src = x[1];
+        break;
+      }
+      case TPU_HLO_DYNAMIC_SLICE:
+        for (int d = 0; d < r; d++) {
+          int64_t s = interp_get(x[1 + d], 0), most = src->type.dims[d] - a[d];
+          from[d] = at[d] + (s < 0 ? 0 : s > most ? most : s);
+        }
+        break;
+      case TPU_HLO_DYNAMIC_UPDATE_SLICE: {
+        bool inside = true;
+        for (int d = 0; d < r; d++) {
+          int64_t size = x[1]->type.dims[d], s = interp_get(x[2 + d], 0), most = src->type.dims[d] - size;
+          from[d] = at[d] - (s < 0 ? 0 : s > most ? most : s);
+          inside = inside && from[d] >= 0 && from[d] < size;
+        }
+        if (inside)
+          src = x[1];
+        else
+          memcpy(from, at, sizeof(int64_t) * (size_t)r);
+        break;
+      }
+      default: /* REVERSE */
+        memcpy(from, at, sizeof(int64_t) * (size_t)r);
+        for (uint32_t k = 0; k < tpu_node_attrs(node)->n; k++) from[a[k]] = out->type.dims[a[k]] - 1 - at[a[k]];
     }
     interp_move(out, i, src, interp_ravel(src->type, from));
   }
@@ -250,31 +270,30 @@ static void interp_elementwise(interp *in, const tpu_node *node, interp_value *o
   tpu_dtype t = x[0]->type.dtype;
   for (int64_t i = 0; i < n; i++) {
     switch (node->op) {
-    case TPU_HLO_REAL: memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * 2 * size, size); break;
-    case TPU_HLO_IMAG: memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * 2 * size + size, size); break;
-    case TPU_HLO_COMPLEX:
-      memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * size / 2, size / 2);
-      memcpy(out->data + (size_t)i * size + size / 2, x[1]->data + (size_t)i * size / 2, size / 2);
-      break;
-    case TPU_HLO_SELECT: {
-      int64_t p = interp_get(x[0], x[0]->type.rank ? i : 0);
-      interp_move(out, i, p ? x[1] : x[2], i);
-      break;
-    }
-    case TPU_HLO_NOT: interp_put(out, i, t == TPU_BOOL ? !interp_get(x[0], i) : ~interp_get(x[0], i)); break;
-    case TPU_HLO_NEGATE: interp_put(out, i, (int64_t)(0 - (uint64_t)interp_get(x[0], i))); break;
-    case TPU_HLO_CONVERT:
-      if (!interp_integral(t) || !interp_integral(out->type.dtype)) in->refused = "convert";
-      interp_put(out, i, interp_get(x[0], i));
-      break;
-    case TPU_HLO_COMPARE:
-      if (!interp_integral(t)) in->refused = "compare";
-      interp_put(out, i, interp_compare((tpu_compare_dir)tpu_node_attr(node, 0), t, interp_get(x[0], i),
-                                        interp_get(x[1], i)));
-      break;
-    default:
-      if (!interp_integral(t)) in->refused = tpu_hlo_info_get((tpu_hlo)node->op)->name;
-      interp_put(out, i, interp_binary((tpu_hlo)node->op, t, interp_get(x[0], i), interp_get(x[1], i)));
+      case TPU_HLO_REAL: memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * 2 * size, size); break;
+      case TPU_HLO_IMAG: memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * 2 * size + size, size); break;
+      case TPU_HLO_COMPLEX:
+        memcpy(out->data + (size_t)i * size, x[0]->data + (size_t)i * size / 2, size / 2);
+        memcpy(out->data + (size_t)i * size + size / 2, x[1]->data + (size_t)i * size / 2, size / 2);
+        break;
+      case TPU_HLO_SELECT: {
+        int64_t p = interp_get(x[0], x[0]->type.rank ? i : 0);
+        interp_move(out, i, p ? x[1] : x[2], i);
+        break;
+      }
+      case TPU_HLO_NOT: interp_put(out, i, t == TPU_BOOL ? !interp_get(x[0], i) : ~interp_get(x[0], i)); break;
+      case TPU_HLO_NEGATE: interp_put(out, i, (int64_t)(0 - (uint64_t)interp_get(x[0], i))); break;
+      case TPU_HLO_CONVERT:
+        if (!interp_integral(t) || !interp_integral(out->type.dtype)) in->refused = "convert";
+        interp_put(out, i, interp_get(x[0], i));
+        break;
+      case TPU_HLO_COMPARE:
+        if (!interp_integral(t)) in->refused = "compare";
+        interp_put(out, i, interp_compare((tpu_compare_dir)tpu_node_attr(node, 0), t, interp_get(x[0], i), interp_get(x[1], i)));
+        break;
+      default:
+        if (!interp_integral(t)) in->refused = tpu_hlo_info_get((tpu_hlo)node->op)->name;
+        interp_put(out, i, interp_binary((tpu_hlo)node->op, t, interp_get(x[0], i), interp_get(x[1], i)));
     }
   }
 }
@@ -287,48 +306,48 @@ static void interp_node(interp *in, const tpu_node *node) {
   out->data = (unsigned char *)tpu_arena_calloc(in->arena, 1, interp_bytes(out->type) + 16);
   size_t bytes = interp_bytes(out->type);
   switch (node->op) {
-  case TPU_HLO_PARAM: memcpy(out->data, in->params[tpu_node_attr(node, 0)], bytes); break;
-  case TPU_HLO_SLOT: interp_put(out, 0, in->slots[tpu_node_attr(node, 0)]); break;
-  case TPU_HLO_CONSTANT: {
-    const tpu_attrs *a = tpu_node_attrs(node);
-    for (size_t at = 0; at < bytes; at += a->bytes)
-      memcpy(out->data + at, a->data, a->bytes < bytes - at ? a->bytes : bytes - at);
-    break;
-  }
-  case TPU_HLO_IOTA: interp_iota(node, out); break;
-  case TPU_HLO_RESHAPE:
-  case TPU_HLO_BITCAST_CONVERT: memcpy(out->data, x[0]->data, bytes); break;
-  case TPU_HLO_GATHER: interp_gather(node, out, x[0], x[1]); break;
-  case TPU_HLO_SCATTER: interp_scatter(in, node, out, x[0], x[1], x[2]); break;
-  case TPU_HLO_BROADCAST_IN_DIM:
-  case TPU_HLO_SLICE:
-  case TPU_HLO_TRANSPOSE:
-  case TPU_HLO_CONCATENATE:
-  case TPU_HLO_PAD:
-  case TPU_HLO_DYNAMIC_SLICE:
-  case TPU_HLO_DYNAMIC_UPDATE_SLICE:
-  case TPU_HLO_REVERSE: interp_move_all(node, out, x); break;
-  case TPU_HLO_REAL:
-  case TPU_HLO_IMAG:
-  case TPU_HLO_COMPLEX:
-  case TPU_HLO_SELECT:
-  case TPU_HLO_NOT:
-  case TPU_HLO_NEGATE:
-  case TPU_HLO_CONVERT:
-  case TPU_HLO_COMPARE:
-  case TPU_HLO_ADD:
-  case TPU_HLO_SUBTRACT:
-  case TPU_HLO_MULTIPLY:
-  case TPU_HLO_DIVIDE:
-  case TPU_HLO_REMAINDER:
-  case TPU_HLO_MAXIMUM:
-  case TPU_HLO_MINIMUM:
-  case TPU_HLO_AND:
-  case TPU_HLO_OR:
-  case TPU_HLO_XOR:
-  case TPU_HLO_SHIFT_LEFT:
-  case TPU_HLO_SHIFT_RIGHT_LOGIC: interp_elementwise(in, node, out, x); break;
-  default: in->refused = tpu_hlo_info_get((tpu_hlo)node->op)->name;
+    case TPU_HLO_PARAM: memcpy(out->data, in->params[tpu_node_attr(node, 0)], bytes); break;
+    case TPU_HLO_SLOT: interp_put(out, 0, in->slots[tpu_node_attr(node, 0)]); break;
+    case TPU_HLO_CONSTANT: {
+      const tpu_attrs *a = tpu_node_attrs(node);
+      for (size_t at = 0; at < bytes; at += a->bytes)
+        memcpy(out->data + at, a->data, a->bytes < bytes - at ? a->bytes : bytes - at);
+      break;
+    }
+    case TPU_HLO_IOTA: interp_iota(node, out); break;
+    case TPU_HLO_RESHAPE:
+    case TPU_HLO_BITCAST_CONVERT: memcpy(out->data, x[0]->data, bytes); break;
+    case TPU_HLO_GATHER: interp_gather(node, out, x[0], x[1]); break;
+    case TPU_HLO_SCATTER: interp_scatter(in, node, out, x[0], x[1], x[2]); break;
+    case TPU_HLO_BROADCAST_IN_DIM:
+    case TPU_HLO_SLICE:
+    case TPU_HLO_TRANSPOSE:
+    case TPU_HLO_CONCATENATE:
+    case TPU_HLO_PAD:
+    case TPU_HLO_DYNAMIC_SLICE:
+    case TPU_HLO_DYNAMIC_UPDATE_SLICE:
+    case TPU_HLO_REVERSE: interp_move_all(node, out, x); break;
+    case TPU_HLO_REAL:
+    case TPU_HLO_IMAG:
+    case TPU_HLO_COMPLEX:
+    case TPU_HLO_SELECT:
+    case TPU_HLO_NOT:
+    case TPU_HLO_NEGATE:
+    case TPU_HLO_CONVERT:
+    case TPU_HLO_COMPARE:
+    case TPU_HLO_ADD:
+    case TPU_HLO_SUBTRACT:
+    case TPU_HLO_MULTIPLY:
+    case TPU_HLO_DIVIDE:
+    case TPU_HLO_REMAINDER:
+    case TPU_HLO_MAXIMUM:
+    case TPU_HLO_MINIMUM:
+    case TPU_HLO_AND:
+    case TPU_HLO_OR:
+    case TPU_HLO_XOR:
+    case TPU_HLO_SHIFT_LEFT:
+    case TPU_HLO_SHIFT_RIGHT_LOGIC: interp_elementwise(in, node, out, x); break;
+    default: in->refused = tpu_hlo_info_get((tpu_hlo)node->op)->name;
   }
 }
 

@@ -1,7 +1,7 @@
 #include "ir/view_frame.h"
 
-/* Overlapping windows are slices put side by side, up to so many. A gather costs a TPU more (libtpu's estimate for patches of 3x3 of
- * f32[4, 16, 32, 32]: 37 MB moved, a gather 2.2 GB), a CPU half of it (measured there: 0.18 ms, 0.09 ms). */
+/* Overlapping windows are slices put side by side, up to so many. A gather costs a TPU more (libtpu's estimate for patches of 3x3
+ * of f32[4, 16, 32, 32]: 37 MB moved, a gather 2.2 GB), a CPU half of it (measured there: 0.18 ms, 0.09 ms). */
 enum { MAX_PIECES = 64 };
 static int64_t piece_limit(const tpu_build *b) { return b->target->platform == TPU_TARGET_CPU ? 1 : MAX_PIECES; }
 

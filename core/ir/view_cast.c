@@ -110,8 +110,7 @@ void tpu_view_cast_space(tpu_type base, tpu_dtype dtype, tpu_view_space *s) {
 }
 
 int tpu_view_complex_part(tpu_type base, const tpu_view_geometry *v, int64_t *strides, tpu_view_geometry *out) {
-  if (!tpu_is_complex(base.dtype) || v->dtype != tpu_dtype_real(base.dtype) || v->dyn_offset.id || v->offset < 0)
-    return -1;
+  if (!tpu_is_complex(base.dtype) || v->dtype != tpu_dtype_real(base.dtype) || v->dyn_offset.id || v->offset < 0) return -1;
   for (int i = 0; i < v->rank; i++) {
     if (v->sizes[i] > 1 && v->strides[i] % 2 != 0) return -1;
     strides[i] = v->strides[i] / 2;

@@ -53,8 +53,7 @@ static int64_t product(int rank, const int64_t *dims) {
 
 bool tpu_view_is_whole(int base_rank, const int64_t *base_dims, const tpu_view_geometry *view) {
   int perm[TPU_MAX_RANK];
-  return !view->dyn_offset.id && view->offset == 0 &&
-         product(base_rank, base_dims) == product(view->rank, view->sizes) &&
+  return !view->dyn_offset.id && view->offset == 0 && product(base_rank, base_dims) == product(view->rank, view->sizes) &&
          tpu_memory_order(view->rank, view->sizes, view->strides, perm);
 }
 
@@ -77,10 +76,10 @@ static void fail_bounds(tpu_build *b, const tpu_view_geometry *v, bool fits, int
     tpu_fail(b, TPU_INVALID_ARGUMENT, "%s", text.data ? text.data : "");
   else
     tpu_fail(b, TPU_INVALID_ARGUMENT,
-           "%s, storage offset %lld, and itemsize %lld requiring a storage size of %lld are out of bounds for storage of "
-           "size %lld",
-           text.data ? text.data : "", offset, (long long)item, ((long long)extent + 1 + offset) * (long long)item,
-           (long long)storage_bytes);
+             "%s, storage offset %lld, and itemsize %lld requiring a storage size of %lld are out of bounds for storage of "
+             "size %lld",
+             text.data ? text.data : "", offset, (long long)item, ((long long)extent + 1 + offset) * (long long)item,
+             (long long)storage_bytes);
   tpu_strbuf_destroy(&text);
 }
 

@@ -10,8 +10,8 @@
 typedef struct tpu_view_frame {
   tpu_view_space space; /* the base as elements of the view's dtype */
   tpu_view_start start;
-  tpu_val dyn_offset;   /* of the space's index type */
-  tpu_dtype index;      /* I32 where all offsets fit, else I64 */
+  tpu_val dyn_offset; /* of the space's index type */
+  tpu_dtype index;    /* I32 where all offsets fit, else I64 */
   int n_order;
   int order[TPU_VIEW_DIMS]; /* the view's dims with size > 1 and stride > 0, by falling stride */
   tpu_view_dims dims;       /* their sizes and strides */
@@ -20,8 +20,7 @@ typedef struct tpu_view_frame {
 } tpu_view_frame;
 
 /* False: a failure is set, or the view has no elements (out_empty). */
-bool tpu_view_frame_make(tpu_build *b, tpu_type base, const tpu_view_geometry *view, tpu_view_frame *out_frame,
-                         bool *out_empty);
+bool tpu_view_frame_make(tpu_build *b, tpu_type base, const tpu_view_geometry *view, tpu_view_frame *out_frame, bool *out_empty);
 
 /* x's bytes as elements of dtype; dims follow x's where they can. A rest too short for an element is left out. bool is a
  * byte of 0 or 1. */

@@ -121,8 +121,8 @@ static bool chain(const cuts *c, int64_t total, const tpu_view_dims *view, const
   return true;
 }
 
-bool tpu_view_plan_make(const tpu_view_space *space, const tpu_view_dims *view, const tpu_view_start *start,
-                        bool unit_steps, tpu_view_plan *out_plan) {
+bool tpu_view_plan_make(const tpu_view_space *space, const tpu_view_dims *view, const tpu_view_start *start, bool unit_steps,
+                        tpu_view_plan *out_plan) {
   cuts c;
   space_cuts(space, &c);
   tpu_view_dims split;

@@ -35,14 +35,14 @@ typedef struct tpu_view_plan {
   int rank;           /* of the chain */
   int64_t size[TPU_VIEW_DIMS], unit[TPU_VIEW_DIMS];
   int64_t start[TPU_VIEW_DIMS], count[TPU_VIEW_DIMS], step[TPU_VIEW_DIMS]; /* the box; start: static plans only */
-  bool stepped; /* some step is not 1 */
-  bool whole;   /* the box is everything */
+  bool stepped;                                                            /* some step is not 1 */
+  bool whole;                                                              /* the box is everything */
 } tpu_view_plan;
 
 /* The chain that keeps as many of the space's own dims as the view allows. `unit_steps`: split dims rather than step
  * over them, where the sizes divide. False: there is none. */
-bool tpu_view_plan_make(const tpu_view_space *space, const tpu_view_dims *view, const tpu_view_start *start,
-                        bool unit_steps, tpu_view_plan *out_plan);
+bool tpu_view_plan_make(const tpu_view_space *space, const tpu_view_dims *view, const tpu_view_start *start, bool unit_steps,
+                        tpu_view_plan *out_plan);
 /* The chain over a flat array of view.size[0] * view.stride[0] elements that begins at the view's first. */
 bool tpu_view_plan_flat(const tpu_view_dims *view, bool unit_steps, tpu_view_plan *out_plan);
 

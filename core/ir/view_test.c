@@ -93,28 +93,54 @@ static void random_view(geometry *g, int64_t n) {
   int d = g->rank ? (int)pick(0, g->rank - 1) : 0, e = g->rank ? (int)pick(0, g->rank - 1) : 0;
   int64_t size = g->rank ? g->sizes[d] : 0;
   switch (g->rank ? pick(0, 10) : 6) {
-  case 0: { int64_t s = pick(0, size - 1); slice(g, d, s, pick(s + 1, size), pick(1, 3)); break; }
-  case 1: { int64_t s = pick(0, size - 1); slice(g, d, s, pick(s + 1, size), 1); break; }
-  case 2: select_at(g, d, pick(0, size - 1)); break;
-  case 3: transpose(g, d, e); break;
-  case 4: if (g->rank < 8) { int64_t w = pick(1, size < 5 ? size : 5); unfold(g, d, w, pick(1, 3)); } break;
-  case 5: if (size == 1) g->sizes[d] = pick(1, 4), g->strides[d] = 0; break;
-  case 6: if (g->rank < 8) insert_dim(g, (int)pick(0, g->rank), 1, pick(0, 5)); break;
-  case 7: if (size % 2 == 0 && g->rank < 8) split_dim(g, d, 2); else if (size % 3 == 0 && g->rank < 8) split_dim(g, d, 3); break;
-  case 8: if (d + 1 < g->rank) merge_dims(g, d); break;
-  case 9: if (d != e) diagonal(g, d, e, pick(-1, 1)); break;
-  default:
-    if (pick(0, 3) == 0) { /* as_strided */
-      g->rank = (int)pick(0, 3);
-      int64_t room = n - 1;
-      g->offset = pick(0, room);
-      room -= g->offset;
-      for (int i = 0; i < g->rank; i++) {
-        g->strides[i] = pick(0, 12), g->sizes[i] = pick(1, 5);
-        if (g->strides[i] && (g->sizes[i] - 1) * g->strides[i] > room) g->sizes[i] = room / g->strides[i] + 1;
-        room -= (g->sizes[i] - 1) * g->strides[i];
-      }
+    case 0: {
+      int64_t s = pick(0, size - 1);
+      slice(g, d, s, pick(s + 1, size), pick(1, 3));
+      break;
     }
+    case 1: {
+      int64_t s = pick(0, size - 1);
+      slice(g, d, s, pick(s + 1, size), 1);
+      break;
+    }
+    case 2: select_at(g, d, pick(0, size - 1)); break;
+    case 3: transpose(g, d, e); break;
+    case 4:
+      if (g->rank < 8) {
+        int64_t w = pick(1, size < 5 ? size : 5);
+        unfold(g, d, w, pick(1, 3));
+      }
+      break;
+    case 5:
+      if (size == 1) g->sizes[d] = pick(1, 4), g->strides[d] = 0;
+      break;
+    case 6:
+      if (g->rank < 8) insert_dim(g, (int)pick(0, g->rank), 1, pick(0, 5));
+      break;
+    case 7:
+      if (size % 2 == 0 && g->rank < 8)
+        split_dim(g, d, 2);
+      else if (size % 3 == 0 && g->rank < 8)
+        split_dim(g, d, 3);
+      break;
+    case 8:
+      if (d + 1 < g->rank) merge_dims(g, d);
+      break;
+    case 9:
+      if (d != e) diagonal(g, d, e, pick(-1, 1));
+      break;
+    default:
+      if (pick(0, 3) == 0) { /* as_strided */
+        g->rank = (int)pick(0, 3);
+        int64_t room = n - 1;
+        g->offset = pick(0, room);
+        room -= g->offset;
+        for (int i = 0; i < g->rank; i++) {
+          g->strides[i] = pick(0, 12), g->sizes[i] = pick(1, 5);
+          if (g->strides[i] && (g->sizes[i] - 1) * g->strides[i] > room) g->sizes[i] = room / g->strides[i] + 1;
+          room -= (g->sizes[i] - 1) * g->strides[i];
+        }
+      }
   }
 }
 
@@ -211,16 +237,14 @@ static bool check_case(tpu_type base, tpu_dtype dtype, const geometry *g, int64_
       fprintf(stderr, "not evaluated: %s\n", in.refused);
       return false;
     }
-    for (int64_t i = 0; i < n; i++)
-      memcpy(want + (size_t)i * item, data + (size_t)address(g, offset, i) * item, item);
+    for (int64_t i = 0; i < n; i++) memcpy(want + (size_t)i * item, data + (size_t)address(g, offset, i) * item, item);
     if (memcmp(want, in.values[read.id].data, (size_t)n * item) != 0) {
       describe("read", base, g);
       fprintf(stderr, "multiple %lld, offset %lld\n", (long long)multiple, (long long)offset);
       return false;
     }
     memcpy(want, data, base_bytes);
-    for (int64_t i = 0; i < n; i++)
-      memcpy(want + (size_t)address(g, offset, i) * item, value + (size_t)i * item, item);
+    for (int64_t i = 0; i < n; i++) memcpy(want + (size_t)address(g, offset, i) * item, value + (size_t)i * item, item);
     if (memcmp(want, in.values[written.id].data, base_bytes) != 0) {
       describe("write", base, g);
       fprintf(stderr, "multiple %lld, offset %lld\n", (long long)multiple, (long long)offset);
@@ -420,7 +444,7 @@ TEST(common_views) {
   unfold(&g, 3, 8, 8);
   ok = ok && plain(4, image, &g, 2);
 
-  target = &chip; /* a CPU gathers windows that overlap */
+  target = &chip;           /* a CPU gathers windows that overlap */
   g = contiguous(4, image); /* im2col of a 3x3 kernel: nine slices */
   unfold(&g, 2, 3, 1);
   unfold(&g, 3, 3, 1);

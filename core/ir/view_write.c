@@ -1,8 +1,8 @@
 #include "ir/view_frame.h"
 
-/* An update in place must not be fused with reads of the old elements at other places. XLA sees to that, but not where the updated
- * operand is a reshape of what is read (wrong results on every CPU plugin, also JAX's own, of 2026: x[1:4] += x[0:3] through
- * a flat x). Then the update is made as a new array. */
+/* An update in place must not be fused with reads of the old elements at other places. XLA sees to that, but not where the
+ * updated operand is a reshape of what is read (wrong results on every CPU plugin, also JAX's own, of 2026: x[1:4] += x[0:3]
+ * through a flat x). Then the update is made as a new array. */
 enum { VISITS = 2048 };
 static bool is_fused(uint16_t op) {
   switch (op) {
@@ -101,8 +101,7 @@ static tpu_val write_plan(tpu_build *b, tpu_val base, const tpu_view_frame *f, c
 }
 
 /* Elements from the space of `index` values; each lands in its own place. */
-static tpu_val write_scatter(tpu_build *b, tpu_val base, const tpu_view_frame *f, const tpu_view_dims *view,
-                             tpu_val value) {
+static tpu_val write_scatter(tpu_build *b, tpu_val base, const tpu_view_frame *f, const tpu_view_dims *view, tpu_val value) {
   tpu_view_dims outer = *view;
   int64_t run = 1;
   if (view->stride[view->n - 1] == 1) run = view->size[--outer.n];
@@ -122,8 +121,8 @@ static tpu_val write_dims(tpu_build *b, tpu_val base, const tpu_view_frame *fram
                           int64_t writes);
 
 /* Writes into the flat elements [offset, offset + numel), which then go back as one run. */
-static tpu_val write_window(tpu_build *b, tpu_val base, const tpu_view_frame *frame, const tpu_view_dims *view,
-                            tpu_val value, int64_t writes) {
+static tpu_val write_window(tpu_build *b, tpu_val base, const tpu_view_frame *frame, const tpu_view_dims *view, tpu_val value,
+                            int64_t writes) {
   tpu_view_frame f = *frame;
   f.start = (tpu_view_start){.multiple = 1};
   f.space.rank = 1;
@@ -158,8 +157,7 @@ static tpu_val write_dims(tpu_build *b, tpu_val base, const tpu_view_frame *fram
   tpu_view_plan plan;
   bool planned = tpu_view_plan_make(&frame->space, &view, &frame->start, unit_steps, &plan);
   /* Few elements far apart (a diagonal) touch less than a select over everything: f32[1024, 1024] 0.2 ms, not 2 ms. */
-  if (planned && plan.stepped && unit_steps && !frame->start.dynamic &&
-      tpu_numel_of(b, value) <= frame->space.numel / SPARSE)
+  if (planned && plan.stepped && unit_steps && !frame->start.dynamic && tpu_numel_of(b, value) <= frame->space.numel / SPARSE)
     return write_scatter(b, base, frame, &view, value);
   if (planned && !(plan.stepped && frame->start.dynamic)) return write_plan(b, base, frame, &plan, value);
   if (frame->start.dynamic) return write_window(b, base, frame, &view, value, writes);
@@ -183,8 +181,7 @@ static tpu_val write_dims(tpu_build *b, tpu_val base, const tpu_view_frame *fram
 
 /* Elements may coincide: each place first learns the last element (in row-major order) that goes there, by a maximum, which
  * no order of execution changes. value: [dims' sizes], logical order. */
-static tpu_val write_last_wins(tpu_build *b, tpu_val base, const tpu_view_frame *f, const tpu_view_dims *logical,
-                               tpu_val value) {
+static tpu_val write_last_wins(tpu_build *b, tpu_val base, const tpu_view_frame *f, const tpu_view_dims *logical, tpu_val value) {
   int64_t n = tpu_numel_of(b, value), index_dims[2] = {n, 1};
   tpu_dtype count = n <= INT32_MAX ? TPU_I32 : TPU_I64;
   tpu_val index = tpu_view_indices(b, f->index, logical, f->start.value);
@@ -202,8 +199,7 @@ static tpu_val write_last_wins(tpu_build *b, tpu_val base, const tpu_view_frame 
 }
 
 /* value [sizes] without dims of size 1 and, of repeated ones, only the last element. */
-static tpu_val drop_dims(tpu_build *b, const tpu_view_geometry *v, tpu_val value,
-                         tpu_view_dims *out_logical) {
+static tpu_val drop_dims(tpu_build *b, const tpu_view_geometry *v, tpu_val value, tpu_view_dims *out_logical) {
   tpu_view_dims d = {0};
   for (int i = 0; i < v->rank; i++) {
     if (v->sizes[i] == 1) continue;

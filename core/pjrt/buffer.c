@@ -15,8 +15,7 @@ static tpu_status count_bytes(tpu_dtype dtype, int rank, const int64_t *dims, in
 }
 
 tpu_status tpu_buffer_from_host(const tpu_client *client, int device, tpu_dtype dtype, int rank, const int64_t *dims,
-                                const void *data, tpu_host_semantics semantics, tpu_buffer **out_buffer,
-                                tpu_event **out_done) {
+                                const void *data, tpu_host_semantics semantics, tpu_buffer **out_buffer, tpu_event **out_done) {
   static const char nothing[64];
   *out_buffer = NULL;
   if (out_done) *out_done = NULL;
@@ -67,8 +66,7 @@ static tpu_status copy_from_pointer(const tpu_client *client, tpu_buffer *buffer
   tpu_abi_Buffer_OnDeviceSizeInBytes args = {.buffer = buffer};
   TPU_TRY(TPU_CALL(client->plugin, Buffer_OnDeviceSizeInBytes, &args));
   if (size > args.on_device_size_in_bytes)
-    return tpu_error(TPU_INVALID_ARGUMENT, "cannot read %zu bytes of a buffer of %zu", size,
-                     args.on_device_size_in_bytes);
+    return tpu_error(TPU_INVALID_ARGUMENT, "cannot read %zu bytes of a buffer of %zu", size, args.on_device_size_in_bytes);
   void *src;
   TPU_TRY(tpu_buffer_pointer(client, buffer, &src));
   memcpy(dst, src, size);
@@ -76,14 +74,12 @@ static tpu_status copy_from_pointer(const tpu_client *client, tpu_buffer *buffer
 }
 
 /* Asks for row-major order, since by itself a device gives the order of its own layout. */
-static tpu_status start_copy(const tpu_client *client, tpu_buffer *buffer, void *dst, size_t size,
-                             tpu_event **out_event) {
+static tpu_status start_copy(const tpu_client *client, tpu_buffer *buffer, void *dst, size_t size, tpu_event **out_event) {
   enum { MAX_RANK = 64 };
   int64_t minor_to_major[MAX_RANK];
   tpu_abi_Buffer_Dimensions dims = {.buffer = buffer};
   TPU_TRY(TPU_CALL(client->plugin, Buffer_Dimensions, &dims));
-  if (dims.num_dims > MAX_RANK)
-    return tpu_error(TPU_UNIMPLEMENTED, "a tensor of %zu dimensions cannot be read", dims.num_dims);
+  if (dims.num_dims > MAX_RANK) return tpu_error(TPU_UNIMPLEMENTED, "a tensor of %zu dimensions cannot be read", dims.num_dims);
   for (size_t i = 0; i < dims.num_dims; i++) minor_to_major[i] = (int64_t)(dims.num_dims - 1 - i);
   tpu_abi_layout layout = {.struct_size = sizeof layout, .type = TPU_LAYOUT_TILED};
   layout.tiled.struct_size = sizeof layout.tiled;
@@ -95,8 +91,7 @@ static tpu_status start_copy(const tpu_client *client, tpu_buffer *buffer, void 
   return NULL;
 }
 
-tpu_status tpu_buffer_to_host(const tpu_client *client, tpu_buffer *buffer, void *dst, size_t size,
-                              tpu_event **out_done) {
+tpu_status tpu_buffer_to_host(const tpu_client *client, tpu_buffer *buffer, void *dst, size_t size, tpu_event **out_done) {
   if (out_done) *out_done = NULL;
   uint64_t start = tpu_count_start();
   tpu_status status;
@@ -151,8 +146,7 @@ bool tpu_buffer_is_deleted(const tpu_client *client, tpu_buffer *buffer) {
   return true; /* not known: not to be used again */
 }
 
-tpu_status tpu_buffer_copy_to_device(const tpu_client *client, tpu_buffer *buffer, int device,
-                                     tpu_buffer **out_buffer) {
+tpu_status tpu_buffer_copy_to_device(const tpu_client *client, tpu_buffer *buffer, int device, tpu_buffer **out_buffer) {
   *out_buffer = NULL;
   TPU_TRY(tpu_client_check_device(client, device));
   tpu_abi_Buffer_CopyToDevice args = {.buffer = buffer, .dst_device = client->devices[device].handle};

@@ -38,8 +38,7 @@ static inline TPU_MUST_USE tpu_status tpu_call(const tpu_plugin *plugin, tpu_slo
 }
 
 /* TPU_CALL(plugin, Buffer_Destroy, &args) with args a tpu_abi_Buffer_Destroy. */
-#define TPU_CALL(plugin, name, args) \
-  tpu_call((plugin), TPU_SLOT_##name, 1 ? (args) : (tpu_abi_##name *)0, sizeof *(args))
+#define TPU_CALL(plugin, name, args) tpu_call((plugin), TPU_SLOT_##name, 1 ? (args) : (tpu_abi_##name *)0, sizeof *(args))
 
 /* For functions whose failure leaves nothing to do, such as destroys. */
 #define TPU_CALL_IGNORE(plugin, name, args) tpu_status_release(TPU_CALL(plugin, name, args))

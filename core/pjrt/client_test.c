@@ -177,8 +177,8 @@ TEST(arguments) {
               "size -1 at dimension 1");
   CHECK_ERROR(tpu_buffer_from_host(client, 0, TPU_F32, 2, huge, data, TPU_HOST_COPY, &b, NULL), TPU_INVALID_ARGUMENT,
               "cannot have size");
-  CHECK_ERROR(tpu_buffer_from_host(client, 0, TPU_DTYPE_NONE, 1, dims, data, TPU_HOST_COPY, &b, NULL),
-              TPU_INVALID_ARGUMENT, "needs a dtype");
+  CHECK_ERROR(tpu_buffer_from_host(client, 0, TPU_DTYPE_NONE, 1, dims, data, TPU_HOST_COPY, &b, NULL), TPU_INVALID_ARGUMENT,
+              "needs a dtype");
   CHECK_ERROR(tpu_buffer_from_host(client, 0, TPU_F32, 1, dims, NULL, TPU_HOST_COPY, &b, NULL), TPU_INVALID_ARGUMENT,
               "needs data");
   CHECK_ERROR(tpu_buffer_from_host(client, 0, TPU_F32, 1, dims, data, TPU_HOST_ALIAS, &b, NULL), TPU_INVALID_ARGUMENT,
@@ -364,5 +364,5 @@ TEST(threads) {
 }
 
 TEST_MAIN(TEST_CASE(route_once), TEST_CASE(failing_calls), TEST_CASE(failing_allocations), TEST_CASE(devices),
-          TEST_CASE(arguments), TEST_CASE(donation), TEST_CASE(late_errors_and_memory), TEST_CASE(counts),
-          TEST_CASE(topology), TEST_CASE(threads));
+          TEST_CASE(arguments), TEST_CASE(donation), TEST_CASE(late_errors_and_memory), TEST_CASE(counts), TEST_CASE(topology),
+          TEST_CASE(threads));

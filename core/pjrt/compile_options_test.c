@@ -15,8 +15,9 @@ static const char *encode(const tpu_compile_options *options, bool cpu) {
 }
 
 TEST(devices) {
-  CHECK_STR(encode(NULL, false), "1a042001280120"
-                                 "01");
+  CHECK_STR(encode(NULL, false),
+            "1a042001280120"
+            "01");
   CHECK_STR(encode(&(tpu_compile_options){.replicas = 4}, false), "1a0420042801");
   CHECK_STR(encode(&(tpu_compile_options){.partitions = 4}, false), "1a06200128043001");
   CHECK_STR(encode(&(tpu_compile_options){.replicas = 200}, false), "1a0520c8012801");
@@ -26,18 +27,39 @@ TEST(overrides) {
   tpu_option options[] = {{"a", "true"}, {"b", "-1"}, {"c", "1.5"}, {"d", "1x"}, {"e", ""}};
   CHECK_STR(encode(&(tpu_compile_options){options, 5, 0, 0}, false),
             "1a04200128012001"
-            "3a07" "0a0161" "1202" "1001"
-            "3a10" "0a0162" "120b" "18ffffffffffffffffff01"
-            "3a0e" "0a0163" "1209" "21000000000000f83f"
-            "3a09" "0a0164" "1204" "0a023178"
-            "3a07" "0a0165" "1202" "0a00");
+            "3a07"
+            "0a0161"
+            "1202"
+            "1001"
+            "3a10"
+            "0a0162"
+            "120b"
+            "18ffffffffffffffffff01"
+            "3a0e"
+            "0a0163"
+            "1209"
+            "21000000000000f83f"
+            "3a09"
+            "0a0164"
+            "1204"
+            "0a023178"
+            "3a07"
+            "0a0165"
+            "1202"
+            "0a00");
 }
 
 TEST(levels) {
   tpu_option options[] = {{"xla_optimization_level", "O1"}, {"xla_memory_fitting_level", "O3"}, {"a", "true"}};
   CHECK_STR(encode(&(tpu_compile_options){options, 3, 0, 0}, false),
-            "1a0a20012801" "c00113" "c80127" "2001"
-            "3a07" "0a0161" "1202" "1001");
+            "1a0a20012801"
+            "c00113"
+            "c80127"
+            "2001"
+            "3a07"
+            "0a0161"
+            "1202"
+            "1001");
   options[0].value = "O4"; /* as unset */
   CHECK_STR(encode(&(tpu_compile_options){options, 1, 0, 0}, false), "1a04200128012001");
 }

@@ -20,13 +20,11 @@ static bool open_plugin(void) {
   tpu_status_release(status);
   return client != NULL;
 }
-#define NEED_PLUGIN()                                                     \
+#define NEED_PLUGIN()                                                         \
   if (!getenv("TPU_TEST_CPU_PLUGIN")) SKIP("TPU_TEST_CPU_PLUGIN is not set"); \
   CHECK(open_plugin())
 
-static tpu_status compile(const char *text, tpu_executable **out) {
-  return tpu_compile(client, text, strlen(text), NULL, out);
-}
+static tpu_status compile(const char *text, tpu_executable **out) { return tpu_compile(client, text, strlen(text), NULL, out); }
 static tpu_status put(tpu_dtype dtype, int rank, const int64_t *dims, const void *data, tpu_buffer **out) {
   return tpu_buffer_from_host(client, 0, dtype, rank, dims, data, TPU_HOST_COPY, out, NULL);
 }
@@ -82,11 +80,12 @@ TEST(add_on_both_devices) {
 TEST(matmul) {
   NEED_PLUGIN();
   tpu_executable *x;
-  CHECK_OK(compile("func.func public @main(%a: tensor<2x3xf64>, %b: tensor<3x2xf64>) -> tensor<2x2xf64> {\n"
-                   "  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]\n"
-                   "    : (tensor<2x3xf64>, tensor<3x2xf64>) -> tensor<2x2xf64>\n"
-                   "  return %0 : tensor<2x2xf64>\n}\n",
-                   &x));
+  CHECK_OK(
+      compile("func.func public @main(%a: tensor<2x3xf64>, %b: tensor<3x2xf64>) -> tensor<2x2xf64> {\n"
+              "  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]\n"
+              "    : (tensor<2x3xf64>, tensor<3x2xf64>) -> tensor<2x2xf64>\n"
+              "  return %0 : tensor<2x2xf64>\n}\n",
+              &x));
   const double a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 2, 2}, want[4] = {7, 8, 16, 17};
   double r[4];
   tpu_buffer *in[2], *out;
@@ -106,11 +105,12 @@ TEST(matmul) {
 TEST(donation) {
   NEED_PLUGIN();
   tpu_executable *x;
-  CHECK_OK(compile("func.func public @main(%a: tensor<64xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<64xf32>)\n"
-                   "    -> tensor<64xf32> {\n"
-                   "  %0 = stablehlo.multiply %a, %b : tensor<64xf32>\n"
-                   "  return %0 : tensor<64xf32>\n}\n",
-                   &x));
+  CHECK_OK(
+      compile("func.func public @main(%a: tensor<64xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<64xf32>)\n"
+              "    -> tensor<64xf32> {\n"
+              "  %0 = stablehlo.multiply %a, %b : tensor<64xf32>\n"
+              "  return %0 : tensor<64xf32>\n}\n",
+              &x));
   float a[64], r[64];
   for (int i = 0; i < 64; i++) a[i] = (float)(i + 1);
   tpu_buffer *in[2], *out;
@@ -229,13 +229,13 @@ TEST(overrides) {
   NEED_PLUGIN();
   tpu_executable *x;
   tpu_option options[] = {{"xla_backend_optimization_level", "0"}, {"xla_cpu_enable_fast_math", "false"}};
-  CHECK_OK(tpu_compile(client, add_text, sizeof add_text - 1,
-                       &(tpu_compile_options){.overrides = options, .override_count = 2}, &x));
+  CHECK_OK(
+      tpu_compile(client, add_text, sizeof add_text - 1, &(tpu_compile_options){.overrides = options, .override_count = 2}, &x));
   tpu_executable_destroy(client, x);
   tpu_option wrong = {"no_such_option", "1"};
-  CHECK_ERROR(tpu_compile(client, add_text, sizeof add_text - 1,
-                          &(tpu_compile_options){.overrides = &wrong, .override_count = 1}, &x),
-              TPU_INVALID_ARGUMENT, "no_such_option");
+  CHECK_ERROR(
+      tpu_compile(client, add_text, sizeof add_text - 1, &(tpu_compile_options){.overrides = &wrong, .override_count = 1}, &x),
+      TPU_INVALID_ARGUMENT, "no_such_option");
   CHECK_ERROR(compile("func.func public @main() { nonsense }", &x), TPU_INVALID_ARGUMENT, "");
 }
 
@@ -318,11 +318,12 @@ TEST(out_of_memory) {
   tpu_executable *x;
   tpu_buffer *out;
   tpu_event *done = NULL;
-  CHECK_OK(compile("func.func public @main() -> tensor<1099511627776xf32> {\n"
-                   "  %0 = stablehlo.constant dense<1.0> : tensor<f32>\n"
-                   "  %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<1099511627776xf32>\n"
-                   "  return %1 : tensor<1099511627776xf32>\n}\n",
-                   &x));
+  CHECK_OK(
+      compile("func.func public @main() -> tensor<1099511627776xf32> {\n"
+              "  %0 = stablehlo.constant dense<1.0> : tensor<f32>\n"
+              "  %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<1099511627776xf32>\n"
+              "  return %1 : tensor<1099511627776xf32>\n}\n",
+              &x));
   tpu_status status = tpu_execute(client, x, 0, NULL, 0, NULL, 0, &out, 1, &done);
   if (!status) status = tpu_event_await(client, done);
   CHECK_ERROR(status, TPU_RESOURCE_EXHAUSTED, "");

@@ -1,10 +1,9 @@
-#include "pjrt/executable_private.h"
-
 #include <string.h>
 
 #include "base/alloc.h"
 #include "pjrt/client_private.h"
 #include "pjrt/compile_options.h"
+#include "pjrt/executable_private.h"
 
 tpu_abi_program tpu_program_from_mlir(const char *mlir, size_t size) {
   static const char format[] = "mlir";
@@ -29,8 +28,8 @@ tpu_status tpu_compile_refused(tpu_status status) {
   return refused;
 }
 
-tpu_status tpu_compile(const tpu_client *client, const char *mlir, size_t mlir_size,
-                       const tpu_compile_options *options, tpu_executable **out) {
+tpu_status tpu_compile(const tpu_client *client, const char *mlir, size_t mlir_size, const tpu_compile_options *options,
+                       tpu_executable **out) {
   *out = NULL;
   tpu_strbuf encoded = {0};
   tpu_compile_options_encode(options, &client->quirks, &encoded);
@@ -88,8 +87,7 @@ static tpu_status serialize(const tpu_client *client, PJRT_Executable *executabl
   return copy ? NULL : tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory");
 }
 
-tpu_status tpu_executable_serialize(const tpu_client *client, tpu_executable *executable, char **out_data,
-                                    size_t *out_size) {
+tpu_status tpu_executable_serialize(const tpu_client *client, tpu_executable *executable, char **out_data, size_t *out_size) {
   *out_data = NULL;
   *out_size = 0;
   if (!client->quirks.deserialize)

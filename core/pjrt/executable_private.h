@@ -6,8 +6,7 @@
 #include "pjrt/client.h"
 
 /* What the compiler says of a program; what the plugin cannot tell stays -1. */
-tpu_status tpu_executable_read_stats(const tpu_plugin *plugin, PJRT_Executable *executable,
-                                     tpu_program_stats *out) TPU_MUST_USE;
+tpu_status tpu_executable_read_stats(const tpu_plugin *plugin, PJRT_Executable *executable, tpu_program_stats *out) TPU_MUST_USE;
 void tpu_executable_release_unloaded(const tpu_plugin *plugin, PJRT_Executable *executable);
 
 /* The status of a compile, with a code that tells whose fault it is. Takes `status`; NULL stays NULL. */

@@ -108,11 +108,11 @@ static PJRT_Error *begin(void) {
   return error(atomic_load(&fail_code), "the fake plugin was told to fail");
 }
 /* Every function that may fail starts with this. */
-#define BEGIN(name, args)                    \
-  tpu_abi_##name *(args) = untyped;          \
-  do {                                       \
-    PJRT_Error *told_ = begin();             \
-    if (told_) return told_;                 \
+#define BEGIN(name, args)           \
+  tpu_abi_##name *(args) = untyped; \
+  do {                              \
+    PJRT_Error *told_ = begin();    \
+    if (told_) return told_;        \
   } while (0)
 
 /* --- errors */
@@ -206,10 +206,16 @@ static PJRT_Error *plugin_attributes(void *untyped) {
   static const int64_t current[] = {1, 16, 1}, minimum[] = {0, 9, 0};
   static const tpu_abi_named_value values[] = {
       {.name = "xla_version", .name_size = 11, .type = TPU_VALUE_INT64, .value.int64_value = 2, .value_size = 1},
-      {.name = "stablehlo_current_version", .name_size = 25, .type = TPU_VALUE_INT64_LIST,
-       .value.int64_array_value = current, .value_size = 3},
-      {.name = "stablehlo_minimum_version", .name_size = 25, .type = TPU_VALUE_INT64_LIST,
-       .value.int64_array_value = minimum, .value_size = 3},
+      {.name = "stablehlo_current_version",
+       .name_size = 25,
+       .type = TPU_VALUE_INT64_LIST,
+       .value.int64_array_value = current,
+       .value_size = 3},
+      {.name = "stablehlo_minimum_version",
+       .name_size = 25,
+       .type = TPU_VALUE_INT64_LIST,
+       .value.int64_array_value = minimum,
+       .value_size = 3},
   };
   args->attributes = values;
   args->num_attributes = sizeof values / sizeof *values;
@@ -519,8 +525,7 @@ static PJRT_Error *executable_memory_stats(void *untyped) {
     if (p->arguments[i].alias >= 0) args->alias_size_in_bytes += (int64_t)p->arguments[i].type.bytes;
   }
   for (size_t i = 0; i < p->result_count; i++) args->output_size_in_bytes += (int64_t)p->results[i].bytes;
-  args->peak_memory_in_bytes =
-      args->argument_size_in_bytes + args->output_size_in_bytes - args->alias_size_in_bytes;
+  args->peak_memory_in_bytes = args->argument_size_in_bytes + args->output_size_in_bytes - args->alias_size_in_bytes;
   return NULL;
 }
 static PJRT_Error *executable_cost_analysis(void *untyped) {
@@ -569,8 +574,7 @@ static PJRT_Error *check_arguments(const tpu_abi_LoadedExecutable_Execute *args,
     if (!in[i]->memory) return deleted();
     if (in[i]->device != args->execute_device) return error(TPU_INVALID_ARGUMENT, "argument %zu is elsewhere", i);
     if (in[i]->type.bytes != p->arguments[i].type.bytes)
-      return error(TPU_INVALID_ARGUMENT, "argument %zu has %zu bytes, not %zu", i, in[i]->type.bytes,
-                   p->arguments[i].type.bytes);
+      return error(TPU_INVALID_ARGUMENT, "argument %zu has %zu bytes, not %zu", i, in[i]->type.bytes, p->arguments[i].type.bytes);
     if (!p->arguments[i].donated || kept(args->options, i)) continue;
     for (size_t j = 0; j < args->num_args; j++)
       if (j != i && in[j] == in[i]) return error(TPU_INVALID_ARGUMENT, "argument %zu is donated and passed twice", i);

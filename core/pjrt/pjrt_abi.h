@@ -55,11 +55,11 @@ typedef struct tpu_abi {
 } tpu_abi;
 
 enum { /* tpu_abi_named_value.type */
-  TPU_VALUE_STRING = 0,
-  TPU_VALUE_INT64 = 1,
-  TPU_VALUE_INT64_LIST = 2,
-  TPU_VALUE_FLOAT = 3,
-  TPU_VALUE_BOOL = 4,
+       TPU_VALUE_STRING = 0,
+       TPU_VALUE_INT64 = 1,
+       TPU_VALUE_INT64_LIST = 2,
+       TPU_VALUE_FLOAT = 3,
+       TPU_VALUE_BOOL = 4,
 };
 
 typedef struct tpu_abi_named_value {
@@ -78,9 +78,9 @@ typedef struct tpu_abi_named_value {
 } tpu_abi_named_value;
 
 enum { /* host_buffer_semantics */
-  TPU_HOST_IMMUTABLE_ONLY_DURING_CALL = 0,
-  TPU_HOST_IMMUTABLE_UNTIL_TRANSFER_COMPLETES = 1,
-  TPU_HOST_IMMUTABLE_ZERO_COPY = 2,
+       TPU_HOST_IMMUTABLE_ONLY_DURING_CALL = 0,
+       TPU_HOST_IMMUTABLE_UNTIL_TRANSFER_COMPLETES = 1,
+       TPU_HOST_IMMUTABLE_ZERO_COPY = 2,
 };
 
 enum { TPU_LAYOUT_TILED = 0 };
@@ -369,7 +369,7 @@ typedef struct tpu_abi_LoadedExecutable_Execute {
   PJRT_Buffer *const *const *argument_lists; /* [num_devices][num_args] */
   size_t num_devices;
   size_t num_args;
-  PJRT_Buffer **const *output_lists; /* [num_devices][outputs], filled by the plugin */
+  PJRT_Buffer **const *output_lists;   /* [num_devices][outputs], filled by the plugin */
   PJRT_Event **device_complete_events; /* NULL or [num_devices], filled by the plugin */
   PJRT_Device *execute_device;
 } tpu_abi_LoadedExecutable_Execute;

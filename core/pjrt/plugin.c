@@ -27,8 +27,8 @@ static const char *const slot_names[] = {
 };
 
 tpu_status tpu_call_missing(const tpu_plugin *plugin, tpu_slot slot) {
-  return tpu_error(TPU_UNIMPLEMENTED, "the PJRT plugin %s (API 0.%d) has no %s", plugin->path,
-                   plugin->api->version.minor, slot_names[slot]);
+  return tpu_error(TPU_UNIMPLEMENTED, "the PJRT plugin %s (API 0.%d) has no %s", plugin->path, plugin->api->version.minor,
+                   slot_names[slot]);
 }
 
 tpu_status tpu_call_failed(const tpu_plugin *plugin, PJRT_Error *error) {
@@ -52,9 +52,7 @@ tpu_status tpu_call_failed(const tpu_plugin *plugin, PJRT_Error *error) {
 }
 
 /* Sets a variable for the time of a load, unless the user has set it. */
-static bool set_unless_set(const char *name, const char *value) {
-  return !getenv(name) && setenv(name, value, 1) == 0;
-}
+static bool set_unless_set(const char *name, const char *value) { return !getenv(name) && setenv(name, value, 1) == 0; }
 
 /* libtpu without a TPU asks a metadata server for minutes, writes logs and takes a lock for the whole machine. */
 static void prepare_aot(void) {
@@ -70,8 +68,7 @@ static tpu_status check_api(const char *path, const tpu_abi *api) {
   if (!api) return tpu_error(TPU_FAILED_PRECONDITION, "%s is no usable PJRT plugin: GetPjrtApi returned NULL", path);
   size_t head = offsetof(tpu_abi, slots);
   if (api->struct_size < head)
-    return tpu_error(TPU_FAILED_PRECONDITION, "%s is no usable PJRT plugin: its PJRT_Api has %zu bytes", path,
-                     api->struct_size);
+    return tpu_error(TPU_FAILED_PRECONDITION, "%s is no usable PJRT plugin: its PJRT_Api has %zu bytes", path, api->struct_size);
   if (api->version.major != 0 || api->version.minor < OLDEST_MINOR)
     return tpu_error(TPU_FAILED_PRECONDITION, "%s speaks PJRT API %d.%d, but 0.%d or a later 0.x is needed", path,
                      api->version.major, api->version.minor, OLDEST_MINOR);
@@ -99,8 +96,7 @@ static tpu_status load(const char *path, tpu_plugin **out_plugin) {
     status = tpu_error(TPU_FAILED_PRECONDITION, "cannot load the PJRT plugin %s: %s", path, why ? why : "unknown error");
   } else {
     *(void **)&get = dlsym(library, "GetPjrtApi");
-    if (!get)
-      status = tpu_error(TPU_FAILED_PRECONDITION, "%s is no PJRT plugin: it does not export GetPjrtApi", path);
+    if (!get) status = tpu_error(TPU_FAILED_PRECONDITION, "%s is no PJRT plugin: it does not export GetPjrtApi", path);
   }
   if (!status) {
     plugin->api = get();
@@ -147,8 +143,8 @@ tpu_status tpu_plugin_load(const char *path, bool for_aot, tpu_plugin **out_plug
   return status;
 }
 
-tpu_status tpu_plugin_choose_at(const char *root, const char *libtpu, const char *embedded, char *out_path,
-                                size_t path_size, bool *out_is_tpu) {
+tpu_status tpu_plugin_choose_at(const char *root, const char *libtpu, const char *embedded, char *out_path, size_t path_size,
+                                bool *out_is_tpu) {
   const char *given = getenv("TPU_LIBRARY_PATH"), *chosen = NULL;
   int chips = tpu_hardware_count_at(root);
   *out_is_tpu = false;
@@ -163,8 +159,7 @@ tpu_status tpu_plugin_choose_at(const char *root, const char *libtpu, const char
     chosen = embedded;
   }
   if (!chosen)
-    return tpu_error(TPU_NOT_FOUND,
-                     "no PJRT plugin was found: TPU_LIBRARY_PATH is not set, %s, and no CPU plugin is installed",
+    return tpu_error(TPU_NOT_FOUND, "no PJRT plugin was found: TPU_LIBRARY_PATH is not set, %s, and no CPU plugin is installed",
                      chips ? "a TPU is attached but libtpu is not installed" : "no TPU is attached to this machine");
   size_t size = strlen(chosen) + 1;
   if (size > path_size) return tpu_error(TPU_INVALID_ARGUMENT, "the path of the PJRT plugin is too long: %s", chosen);
@@ -172,8 +167,7 @@ tpu_status tpu_plugin_choose_at(const char *root, const char *libtpu, const char
   return NULL;
 }
 
-tpu_status tpu_plugin_choose(const char *libtpu, const char *embedded, char *out_path, size_t path_size,
-                             bool *out_is_tpu) {
+tpu_status tpu_plugin_choose(const char *libtpu, const char *embedded, char *out_path, size_t path_size, bool *out_is_tpu) {
   return tpu_plugin_choose_at("", libtpu, embedded, out_path, path_size, out_is_tpu);
 }
 
@@ -217,8 +211,10 @@ bool tpu_plugin_version(const tpu_plugin *plugin, const char *name, int64_t out_
     if (a->name_size != strlen(name) || memcmp(a->name, name, a->name_size) != 0) continue;
     if (a->type != TPU_VALUE_INT64 && a->type != TPU_VALUE_INT64_LIST) return false;
     for (size_t j = 0; j < 3; j++) {
-      if (a->type == TPU_VALUE_INT64) out_version[j] = j ? 0 : a->value.int64_value;
-      else out_version[j] = j < a->value_size ? a->value.int64_array_value[j] : 0;
+      if (a->type == TPU_VALUE_INT64)
+        out_version[j] = j ? 0 : a->value.int64_value;
+      else
+        out_version[j] = j < a->value_size ? a->value.int64_array_value[j] : 0;
     }
     return true;
   }

@@ -20,8 +20,8 @@ tpu_status tpu_plugin_load(const char *path, bool for_aot, tpu_plugin **out_plug
 /* The plugin this process should use. In this order: TPU_LIBRARY_PATH; libtpu if TPU hardware is attached
  * (PCI vendor 0x1ae0 with a vfio or accel device; no network probe); `embedded` (the CPU plugin
  * that the package found installed; may be NULL). NOT_FOUND names what was tried. */
-tpu_status tpu_plugin_choose(const char *libtpu, const char *embedded, char *out_path,
-                             size_t path_size, bool *out_is_tpu) TPU_MUST_USE;
+tpu_status tpu_plugin_choose(const char *libtpu, const char *embedded, char *out_path, size_t path_size,
+                             bool *out_is_tpu) TPU_MUST_USE;
 /* Number of TPU chips on the PCI bus that this process could open. Never blocks on the network. */
 int tpu_hardware_count(void);
 

@@ -78,8 +78,8 @@ TEST(choose) {
   CHECK(!is_tpu);
   CHECK_ERROR(tpu_plugin_choose_at(root, "/x/libtpu.so", NULL, path, sizeof path, &is_tpu), TPU_NOT_FOUND,
               "no TPU is attached to this machine");
-  CHECK_ERROR(tpu_plugin_choose_at(root, NULL, "/a/path/that/is/long", path, sizeof path, &is_tpu),
-              TPU_INVALID_ARGUMENT, "too long");
+  CHECK_ERROR(tpu_plugin_choose_at(root, NULL, "/a/path/that/is/long", path, sizeof path, &is_tpu), TPU_INVALID_ARGUMENT,
+              "too long");
   setenv("TPU_LIBRARY_PATH", "/y/p.so", 1);
   CHECK_OK(tpu_plugin_choose_at(root, "/x/libtpu.so", "/x/cpu.so", path, sizeof path, &is_tpu));
   CHECK_STR(path, "/y/p.so");

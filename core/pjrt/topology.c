@@ -35,8 +35,8 @@ void tpu_topology_destroy(tpu_topology *topology) {
   tpu_free(topology);
 }
 
-tpu_status tpu_topology_compile(tpu_topology *topology, const char *mlir, size_t mlir_size,
-                                const tpu_compile_options *options, tpu_program_stats *out_stats) {
+tpu_status tpu_topology_compile(tpu_topology *topology, const char *mlir, size_t mlir_size, const tpu_compile_options *options,
+                                tpu_program_stats *out_stats) {
   tpu_quirks quirks = {.platform = TPU_PLATFORM_TPU};
   tpu_strbuf encoded = {0};
   tpu_compile_options_encode(options, &quirks, &encoded);

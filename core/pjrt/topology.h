@@ -12,7 +12,7 @@ typedef struct tpu_topology tpu_topology;
 tpu_status tpu_topology_create(tpu_plugin *plugin, const char *name, tpu_topology **out) TPU_MUST_USE;
 void tpu_topology_destroy(tpu_topology *topology);
 /* Compiles and returns what the compiler says of it; nothing can be run. */
-tpu_status tpu_topology_compile(tpu_topology *topology, const char *mlir, size_t mlir_size,
-                                const tpu_compile_options *options, tpu_program_stats *out_stats) TPU_MUST_USE;
+tpu_status tpu_topology_compile(tpu_topology *topology, const char *mlir, size_t mlir_size, const tpu_compile_options *options,
+                                tpu_program_stats *out_stats) TPU_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
-/* Real results on the CPU plugin at TPU_TEST_CPU_PLUGIN: arithmetic, views, writes, copies and random numbers in every mode, and sequences
- * of views and writes against a plain model of them, cut at random places. */
+/* Real results on the CPU plugin at TPU_TEST_CPU_PLUGIN: arithmetic, views, writes, copies and random numbers in every mode, and
+ * sequences of views and writes against a plain model of them, cut at random places. */
 #include "rt/runtime_test.h"
 
 static bool open_cpu(void) {
@@ -15,7 +15,8 @@ static bool open_cpu(void) {
 #define NEED_CPU()                                                            \
   if (!getenv("TPU_TEST_CPU_PLUGIN")) SKIP("TPU_TEST_CPU_PLUGIN is not set"); \
   CHECK(open_cpu())
-#define EACH_MODE(m) for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
+#define EACH_MODE(m) \
+  for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
 #define CHECK_EMPTY()                                             \
   do {                                                            \
     for (int d_ = 0; d_ < 2; d_++) CHECK_OK(tpu_synchronize(d_)); \
@@ -242,7 +243,9 @@ static int pick(int n) {
   state = state * 1664525u + 1013904223u;
   return (int)((state >> 8) % (unsigned)n);
 }
-static double as_dtype(tpu_dtype dtype, double v) { return dtype == TPU_I64 ? trunc(v) : dtype == TPU_F32 ? (double)(float)v : v; }
+static double as_dtype(tpu_dtype dtype, double v) {
+  return dtype == TPU_I64 ? trunc(v) : dtype == TPU_F32 ? (double)(float)v : v;
+}
 
 /* Views of [2, 2], by number; or the whole, as [6, 4] and [4, 6]. */
 static tensor view_of(const tensor *t, int which) {
@@ -276,7 +279,8 @@ static tpu_status model_make(model *m) {
     double d[ELEMENTS];
     int64_t n[ELEMENTS];
     for (int i = 0; i < ELEMENTS; i++) f[i] = (float)m->data[s][i], d[i] = m->data[s][i], n[i] = (int64_t)m->data[s][i];
-    if (s != 1) TPU_TRY(write_to(lane, &m->t[s], s == 0 ? (void *)f : s == 2 ? (void *)d : (void *)n)); /* 1 stays undefined: zeros */
+    if (s != 1)
+      TPU_TRY(write_to(lane, &m->t[s], s == 0 ? (void *)f : s == 2 ? (void *)d : (void *)n)); /* 1 stays undefined: zeros */
   }
   return NULL;
 }
@@ -311,8 +315,8 @@ static tpu_status random_step(model *m, char *trace, size_t size) {
   load(m, b, &y, q);
   tpu_status status = NULL;
   double by = pick(2) ? -1 : 2;
-  snprintf(trace, size, "kind %d: %d(+%d,%d,%d) %d(+%d) -> %d(+%d,%d,%d) by %g", kind, a, (int)x.offset, (int)x.strides[0], (int)x.strides[1],
-           b, (int)y.offset, d, (int)z.offset, (int)z.strides[0], (int)z.strides[1], by);
+  snprintf(trace, size, "kind %d: %d(+%d,%d,%d) %d(+%d) -> %d(+%d,%d,%d) by %g", kind, a, (int)x.offset, (int)x.strides[0],
+           (int)x.strides[1], b, (int)y.offset, d, (int)z.offset, (int)z.strides[0], (int)z.strides[1], by);
   switch (kind) {
     case 0:
     case 1:

@@ -13,8 +13,8 @@
 #include "base/hash.h"
 #include "rt/private.h"
 
-/* One file a program: <dir>/<first two digits>/<key>.bin = header, payload. The key is a SHA-256 over everything that decides what the
- * payload is, so a file that parses is the right one; anything else is a miss. */
+/* One file a program: <dir>/<first two digits>/<key>.bin = header, payload. The key is a SHA-256 over everything that decides
+ * what the payload is, so a file that parses is the right one; anything else is a miss. */
 #define FORMAT "torch_tpu program 2\n"
 typedef struct header {
   char format[24];
@@ -28,7 +28,7 @@ static void cpu_features(tpu_sha256 *h) {
   char *line = NULL;
   size_t room = 0;
   while (f && getline(&line, &room, f) > 0)
-    if (strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0 || strncmp(line, "model name", 10) == 0)  {
+    if (strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0 || strncmp(line, "model name", 10) == 0) {
       tpu_sha256_update(h, line, strlen(line));
       if (line[0] != 'm') break;
     }
@@ -53,8 +53,8 @@ static const char *plugin_digest(char out_hex[65]) {
   struct stat st;
   char name[4096], memo[65];
   if (stat(path, &st)) return tpu_plugin_digest(plugin);
-  int64_t id[6] = {(int64_t)st.st_dev, (int64_t)st.st_ino, (int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
-                   (int64_t)st.st_ctim.tv_nsec};
+  int64_t id[6] = {(int64_t)st.st_dev,         (int64_t)st.st_ino,          (int64_t)st.st_size,
+                   (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec, (int64_t)st.st_ctim.tv_nsec};
   tpu_sha256 h;
   uint8_t digest[32];
   tpu_sha256_init(&h);
@@ -212,8 +212,10 @@ bool tpu_disk_write(const char *key, const char *data, size_t size) {
   tpu_sha256_final(&s, h.digest);
   FILE *f = fdopen(fd, "wb");
   bool ok = f && fwrite(&h, sizeof h, 1, f) == 1 && fwrite(data, 1, size, f) == size;
-  if (f) ok = fclose(f) == 0 && ok;
-  else close(fd);
+  if (f)
+    ok = fclose(f) == 0 && ok;
+  else
+    close(fd);
   if (!ok || rename(temp, path)) {
     unlink(temp);
     return false;

@@ -43,12 +43,15 @@ TEST(failing_worker) {
   for (int how = 0; how < 2; how++)
     for (int k = 0, n = 0, clean = 0; clean < 8; k++) {
       if (k % 2) tpu_cache_clear(); /* every second run finds the program on disk */
-      if (how) fake->fail_after(n, TPU_ABORTED);
-      else tpu_alloc_fail_after(n);
+      if (how)
+        fake->fail_after(n, TPU_ABORTED);
+      else
+        tpu_alloc_fail_after(n);
       tpu_status s = run_program(100 + k / 2 + how * 1000);
       fake->fail_after(-1, 0);
       tpu_alloc_fail_after(-1);
-      if (s && getenv("TPU_TEST_VERBOSE")) fprintf(stderr, "%d %s:%d %s\n", n, tpu_status_file(s), tpu_status_line(s), tpu_status_message(s));
+      if (s && getenv("TPU_TEST_VERBOSE"))
+        fprintf(stderr, "%d %s:%d %s\n", n, tpu_status_file(s), tpu_status_line(s), tpu_status_message(s));
       if (s) CHECK_INT(tpu_status_code(s), how ? TPU_ABORTED : TPU_RESOURCE_EXHAUSTED);
       clean = s ? 0 : clean + 1;
       tpu_status_release(s);
@@ -114,12 +117,12 @@ static outcome run(setting s) {
   if (!finish(start(s), &o)) o = (outcome){999, 999, 999};
   return o;
 }
-#define CHECK_OUTCOME(o, c, h, w)   \
-  do {                              \
-    outcome o_ = (o);               \
-    CHECK_INT(o_.compiles, c);      \
-    CHECK_INT(o_.hits, h);          \
-    CHECK_INT(o_.writes, w);        \
+#define CHECK_OUTCOME(o, c, h, w) \
+  do {                            \
+    outcome o_ = (o);             \
+    CHECK_INT(o_.compiles, c);    \
+    CHECK_INT(o_.hits, h);        \
+    CHECK_INT(o_.writes, w);      \
   } while (0)
 
 /* --- the folder */
@@ -139,8 +142,10 @@ static void each_file(const char *root, visitor *visit, void *arg) {
 }
 static void remove_one(const char *path, const struct stat *st, void *arg) {
   (void)arg;
-  if (S_ISDIR(st->st_mode)) rmdir(path);
-  else unlink(path);
+  if (S_ISDIR(st->st_mode))
+    rmdir(path);
+  else
+    unlink(path);
 }
 static bool ends_with(const char *s, const char *end) {
   size_t n = strlen(s), m = strlen(end);

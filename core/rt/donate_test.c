@@ -1,7 +1,8 @@
 /* Donation, and what is left after an execute that failed, on the fake plugin. */
 #include "rt/runtime_test.h"
 
-#define EACH_MODE(m) for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
+#define EACH_MODE(m) \
+  for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
 
 /* The calls of the plugin that `status_expr` makes; the plugin's n-th call is then made to fail. */
 static bool has_values(const tensor *t, float first) {
@@ -161,7 +162,7 @@ TEST(failed_resize_and_undefined) {
   fake->fail_after(0, TPU_ABORTED);
   CHECK_ERROR(tpu_cut(lane, 0), TPU_ABORTED, "told to fail");
   CHECK_ERROR(read_from(lane, &b, r), TPU_ABORTED, "told to fail");
-  CHECK_OK(read_from(lane, &u, r)); /* as undefined as before */
+  CHECK_OK(read_from(lane, &u, r));                                 /* as undefined as before */
   CHECK_ERROR(read_from(lane, &a, r), TPU_ABORTED, "told to fail"); /* what was resized does not come back */
   drop(&a), drop(&b), drop(&u);
   CHECK_NOTHING_LIVES();
@@ -180,14 +181,14 @@ TEST(failed_call) {
     CHECK_OK(floats(4, 4, 9, &b));
     CHECK_OK(empty_on(0, TPU_F32, 2, sizes, &u));
     tensor a1 = rows_of(&a, 1, 2), b1 = rows_of(&b, 1, 2), u1 = rows_of(&u, 1, 2);
-#define FAILS(call)                                            \
-  do {                                                         \
-    fake->fail_after(0, TPU_UNAVAILABLE);                      \
-    CHECK_ERROR(call, TPU_UNAVAILABLE, "told to fail");        \
-    fake->fail_after(-1, 0);                                   \
-    CHECK(has_values(&a, 1));                                  \
-    CHECK(has_values(&b, 9));                                  \
-    CHECK_OK(read_from(lane, &u, r));                          \
+#define FAILS(call)                                     \
+  do {                                                  \
+    fake->fail_after(0, TPU_UNAVAILABLE);               \
+    CHECK_ERROR(call, TPU_UNAVAILABLE, "told to fail"); \
+    fake->fail_after(-1, 0);                            \
+    CHECK(has_values(&a, 1));                           \
+    CHECK(has_values(&b, 9));                           \
+    CHECK_OK(read_from(lane, &u, r));                   \
   } while (0)
     FAILS(scale(lane, &a, 2, &out));
     FAILS(scale_into(lane, &a, 2, &a));

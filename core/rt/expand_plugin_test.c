@@ -35,7 +35,7 @@ static bool start(void) {
   if (status) fprintf(stderr, "%s\n", tpu_status_message(status));
   return !status;
 }
-#define START() \
+#define START()                                                               \
   if (!getenv("TPU_TEST_CPU_PLUGIN")) SKIP("TPU_TEST_CPU_PLUGIN is not set"); \
   CHECK(start())
 static void end(void) {
@@ -183,7 +183,7 @@ TEST(scans) {
     int64_t dims[3];
     int dim;
   } cases[] = {
-      {TPU_F32, 1, {1000}, 0},    {TPU_I32, 3, {3, 17, 20}, 1}, {TPU_BOOL, 2, {5, 9}, 0},
+      {TPU_F32, 1, {1000}, 0},     {TPU_I32, 3, {3, 17, 20}, 1}, {TPU_BOOL, 2, {5, 9}, 0},
       {TPU_F64, 2, {20, 2500}, 1}, {TPU_F32, 2, {2, 33001}, 1},  {TPU_I64, 2, {20011, 3}, 0},
   };
   bool ok = true;
@@ -254,8 +254,8 @@ static bool check_top_k(const tpu_target *target, tpu_dtype dtype, int64_t rows,
         ok = indices[r * k + i] == order[i] &&
              memcmp(values + (size_t)(r * k + i) * item, row + (size_t)order[i] * item, item) == 0;
         if (!ok)
-          fprintf(stderr, "%s largest %d row %lld place %lld: index %d, not %lld\n", tpu_dtype_name(dtype), largest,
-                  (long long)r, (long long)i, indices[r * k + i], (long long)order[i]);
+          fprintf(stderr, "%s largest %d row %lld place %lld: index %d, not %lld\n", tpu_dtype_name(dtype), largest, (long long)r,
+                  (long long)i, indices[r * k + i], (long long)order[i]);
       }
     }
   tpu_graph_destroy(g);
@@ -311,12 +311,14 @@ typedef struct view_case {
   int64_t sizes[TPU_MAX_RANK], strides[TPU_MAX_RANK], offset;
 } view_case;
 
-static bool check_views(tpu_dtype from, tpu_dtype to, int rank, const int64_t *dims, bool dynamic, int n_cases, const view_case *cases) {
+static bool check_views(tpu_dtype from, tpu_dtype to, int rank, const int64_t *dims, bool dynamic, int n_cases,
+                        const view_case *cases) {
   tpu_arena_reset(&arena);
   tpu_graph *g = tpu_graph_create();
   tpu_build b;
   tpu_build_init(&b, g, &targets[0]);
-  size_t bytes = (size_t)(tpu_type_numel((tpu_type){from, rank, dims}) * tpu_dtype_bytes(from)), item = (size_t)tpu_dtype_bytes(to);
+  size_t bytes = (size_t)(tpu_type_numel((tpu_type){from, rank, dims}) * tpu_dtype_bytes(from)),
+         item = (size_t)tpu_dtype_bytes(to);
   unsigned char *data = tpu_arena_alloc(&arena, bytes);
   for (size_t i = 0; i < bytes; i++) data[i] = (unsigned char)pick(0, from == TPU_BOOL || to == TPU_BOOL ? 1 : 255);
   /* XLA's CPU compiler moves 16-bit floats through F32, which quiets NaN and flushes denormals: none of those. */
@@ -366,10 +368,21 @@ static bool check_views(tpu_dtype from, tpu_dtype to, int rank, const int64_t *d
 TEST(views) {
   START();
   static const view_case matrix[] = {
-      {2, {12, 20}, {20, 1}, 0},     {2, {20, 12}, {1, 20}, 0},     {2, {5, 7}, {40, 2}, 3},         {1, {12}, {21}, 0},
-      {1, {11}, {21}, 1},            {2, {3, 20}, {40, 1}, 20},     {3, {12, 3, 20}, {20, 0, 1}, 0}, {3, {12, 9, 4}, {20, 2, 1}, 0},
-      {3, {4, 9, 5}, {17, 3, 1}, 2}, {2, {30, 7}, {7, 1}, 30},      {2, {1, 20}, {77, 1}, 220},      {0, {0}, {0}, 239},
-      {2, {0, 3}, {3, 1}, 0},        {4, {2, 5, 3, 4}, {120, 4, 40, 1}, 0}, {2, {50, 40}, {2, 3}, 1},
+      {2, {12, 20}, {20, 1}, 0},
+      {2, {20, 12}, {1, 20}, 0},
+      {2, {5, 7}, {40, 2}, 3},
+      {1, {12}, {21}, 0},
+      {1, {11}, {21}, 1},
+      {2, {3, 20}, {40, 1}, 20},
+      {3, {12, 3, 20}, {20, 0, 1}, 0},
+      {3, {12, 9, 4}, {20, 2, 1}, 0},
+      {3, {4, 9, 5}, {17, 3, 1}, 2},
+      {2, {30, 7}, {7, 1}, 30},
+      {2, {1, 20}, {77, 1}, 220},
+      {0, {0}, {0}, 239},
+      {2, {0, 3}, {3, 1}, 0},
+      {4, {2, 5, 3, 4}, {120, 4, 40, 1}, 0},
+      {2, {50, 40}, {2, 3}, 1},
   };
   const int64_t dims[2] = {12, 20};
   bool ok = check_views(TPU_F32, TPU_F32, 2, dims, false, sizeof matrix / sizeof *matrix, matrix);
@@ -377,10 +390,11 @@ TEST(views) {
   ok = ok && check_views(TPU_BF16, TPU_BF16, 2, dims, false, sizeof matrix / sizeof *matrix, matrix);
   ok = ok && check_views(TPU_BOOL, TPU_BOOL, 2, dims, false, sizeof matrix / sizeof *matrix, matrix);
 
-  static const view_case cast[] = {{3, {2, 3, 2}, {6, 2, 1}, 0}, {2, {2, 3}, {6, 2}, 0}, {2, {2, 3}, {6, 2}, 1}, {1, {5}, {1}, 1}};
-  static const tpu_dtype pairs[][2] = {{TPU_C64, TPU_F32}, {TPU_C128, TPU_F64}, {TPU_C64, TPU_I32},  {TPU_I64, TPU_F32},
-                                       {TPU_F64, TPU_C64}, {TPU_F32, TPU_C64},  {TPU_U8, TPU_F32},   {TPU_F32, TPU_U8},
-                                       {TPU_BF16, TPU_I16}, {TPU_BOOL, TPU_U8}, {TPU_F64, TPU_BF16}, {TPU_I16, TPU_F64}};
+  static const view_case cast[] = {
+      {3, {2, 3, 2}, {6, 2, 1}, 0}, {2, {2, 3}, {6, 2}, 0}, {2, {2, 3}, {6, 2}, 1}, {1, {5}, {1}, 1}};
+  static const tpu_dtype pairs[][2] = {{TPU_C64, TPU_F32},  {TPU_C128, TPU_F64}, {TPU_C64, TPU_I32},  {TPU_I64, TPU_F32},
+                                       {TPU_F64, TPU_C64},  {TPU_F32, TPU_C64},  {TPU_U8, TPU_F32},   {TPU_F32, TPU_U8},
+                                       {TPU_BF16, TPU_I16}, {TPU_BOOL, TPU_U8},  {TPU_F64, TPU_BF16}, {TPU_I16, TPU_F64}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs && ok; i++) {
     int64_t ratio_dims[2] = {12, 13}; /* odd: the rest of the storage belongs to no element */
     ok = check_views(pairs[i][0], pairs[i][1], 2, ratio_dims, false, sizeof cast / sizeof *cast, cast);

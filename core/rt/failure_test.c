@@ -1,5 +1,5 @@
-/* Every route of the runtime with its n-th allocation and its n-th call of the plugin failing: it fails or succeeds, everything else
- * is intact, and nothing is left when all is dropped. */
+/* Every route of the runtime with its n-th allocation and its n-th call of the plugin failing: it fails or succeeds, everything
+ * else is intact, and nothing is left when all is dropped. */
 #include <sys/wait.h>
 
 #include "rt/runtime_test.h"
@@ -15,8 +15,10 @@ static bool same_data(const tensor *t, const float *want) {
 /* --- initialisation: once a process, so in children */
 enum { BY_ALLOCATION, BY_CALL };
 static void arm(int how, int n) {
-  if (how == BY_ALLOCATION) tpu_alloc_fail_after(n);
-  else fake->fail_after(n, TPU_ABORTED);
+  if (how == BY_ALLOCATION)
+    tpu_alloc_fail_after(n);
+  else
+    fake->fail_after(n, TPU_ABORTED);
 }
 static void disarm(void) {
   tpu_alloc_fail_after(-1);
@@ -250,7 +252,8 @@ static bool attempt(size_t r, int how, int n, int mode, bool *out_failed) {
             (int)fake->live(-1) - 1);
     good = false;
   }
-  if (!good) fprintf(stderr, "  %s, %s %d, mode %s\n", routes[r].name, how == BY_CALL ? "call" : "allocation", n, mode_names[mode]);
+  if (!good)
+    fprintf(stderr, "  %s, %s %d, mode %s\n", routes[r].name, how == BY_CALL ? "call" : "allocation", n, mode_names[mode]);
   return good;
 }
 

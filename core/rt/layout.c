@@ -32,8 +32,7 @@ static const tpu_layout *layout_find(tpu_dtype dtype, int rank, const int64_t *d
   uint64_t hash = dims_hash((uint64_t)dtype + 1, rank, dims);
   layout_entry *head = tpu_map_get(&layouts, hash), *e = head;
   for (; e; e = e->next)
-    if (e->layout.dtype == dtype && e->layout.rank == rank &&
-        memcmp(e->layout.dims, dims, sizeof *dims * (size_t)rank) == 0)
+    if (e->layout.dtype == dtype && e->layout.rank == rank && memcmp(e->layout.dims, dims, sizeof *dims * (size_t)rank) == 0)
       return &e->layout;
   e = tpu_calloc(1, sizeof *e);
   if (!e) return NULL;
@@ -64,8 +63,8 @@ const tpu_layout *tpu_layout_intern(tpu_dtype dtype, int rank, const int64_t *di
   return l;
 }
 
-static const tpu_place *place_create(uint64_t hash, place_entry *head, tpu_dtype dtype, int rank,
-                                     const int64_t *sizes, const int64_t *strides, const int *perm) {
+static const tpu_place *place_create(uint64_t hash, place_entry *head, tpu_dtype dtype, int rank, const int64_t *sizes,
+                                     const int64_t *strides, const int *perm) {
   int64_t dims[TPU_MAX_RANK];
   bool identity = true;
   for (int i = 0; i < rank; i++) {
@@ -89,8 +88,10 @@ static const tpu_place *place_create(uint64_t hash, place_entry *head, tpu_dtype
     return NULL;
   }
   for (int i = 0; i < rank; i++) wide[i] = perm[i];
-  if (identity) tpu_free(wide);
-  else p->perm = wide;
+  if (identity)
+    tpu_free(wide);
+  else
+    p->perm = wide;
   return p;
 }
 
@@ -113,8 +114,7 @@ const int64_t *tpu_strides_plain(int rank, const int64_t *sizes, const int64_t *
   return same || !numel ? strides : plain;
 }
 
-const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
-                                  bool *out_dense) {
+const tpu_place *tpu_place_intern(tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, bool *out_dense) {
   int64_t plain[TPU_MAX_RANK];
   strides = tpu_strides_plain(rank, sizes, strides, plain);
   uint64_t hash = dims_hash(dims_hash((uint64_t)dtype + 77, rank, sizes), rank, strides);

@@ -1,9 +1,9 @@
 #include "base/alloc.h"
 #include "rt/private.h"
 
-/* A training loop without an optimizer hook or a host read would grow one segment for ever. Its stream of calls repeats, over the same
- * storages; equal layers of a model do not, since their weights differ. A cut is only allowed where the segment's length is a
- * multiple of the period, so that every later segment starts at the same call and is the same program. */
+/* A training loop without an optimizer hook or a host read would grow one segment for ever. Its stream of calls repeats, over the
+ * same storages; equal layers of a model do not, since their weights differ. A cut is only allowed where the segment's length is
+ * a multiple of the period, so that every later segment starts at the same call and is the same program. */
 bool tpu_loop_note(tpu_segment *seg, uint64_t fingerprint) {
   uint32_t n = seg->n_prints;
   if (n == seg->cap_prints) {

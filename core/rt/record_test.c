@@ -5,7 +5,8 @@
 #include "rt/runtime_test.h"
 
 static uint64_t executes_of_mode(int mode, uint64_t calls) { return mode == TPU_DEFER_AND_FUSE ? 1 : calls; }
-#define EACH_MODE(m) for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
+#define EACH_MODE(m) \
+  for (int m = TPU_DEFER_AND_FUSE; m <= TPU_DEFER_NEVER_AND_LAUNCH_BLOCKING; tpu_mode_set(TPU_DEFER_AND_FUSE), m++)
 
 TEST(host_data) {
   NEED_FAKE();
@@ -456,8 +457,8 @@ TEST(without_host_pointers) {
   CHECK(WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
 }
 
-TEST_MAIN(TEST_CASE(host_data), TEST_CASE(undefined_contents), TEST_CASE(chain),
-          TEST_CASE(dead_work_is_not_run), TEST_CASE(in_place), TEST_CASE(copies_share_and_diverge), TEST_CASE(resize),
-          TEST_CASE(results), TEST_CASE(errors_change_nothing), TEST_CASE(two_devices), TEST_CASE(random_state),
-          TEST_CASE(pending_text), TEST_CASE(query_and_memory), TEST_CASE(released_lane), TEST_CASE(lanes_cross),
-          TEST_CASE(precision_cuts), TEST_CASE(other_platform), TEST_CASE(without_host_pointers));
+TEST_MAIN(TEST_CASE(host_data), TEST_CASE(undefined_contents), TEST_CASE(chain), TEST_CASE(dead_work_is_not_run),
+          TEST_CASE(in_place), TEST_CASE(copies_share_and_diverge), TEST_CASE(resize), TEST_CASE(results),
+          TEST_CASE(errors_change_nothing), TEST_CASE(two_devices), TEST_CASE(random_state), TEST_CASE(pending_text),
+          TEST_CASE(query_and_memory), TEST_CASE(released_lane), TEST_CASE(lanes_cross), TEST_CASE(precision_cuts),
+          TEST_CASE(other_platform), TEST_CASE(without_host_pointers));

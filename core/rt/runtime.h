@@ -100,7 +100,8 @@ typedef struct tpu_tensor {
  */
 void tpu_storage_hint(tpu_storage *storage, const tpu_tensor *as);
 /* Gives contents that came as plain bytes (a file that was loaded) the type of the tensor that is put over all of them, so that
- * programs see what they would see had the tensor been made in the ordinary way. Else nothing happens. May wait for the device. */
+ * programs see what they would see had the tensor been made in the ordinary way. Else nothing happens. May wait for the device.
+ */
 tpu_status tpu_storage_retype(const tpu_tensor *as) TPU_MUST_USE;
 
 /* --- random generators */
@@ -129,14 +130,16 @@ typedef struct tpu_call {
   uint8_t default_dtype;    /* tpu_dtype of torch.get_default_dtype(); 0: float32 */
 } tpu_call;
 
-/* Rows whose numbers decide the result's sizes or how it is drawn (arange, random) have a twin that takes those facts apart from the
- * numbers, which then are no part of the key: positions that move on with each token, or a buffer that grows, never compile. */
+/* Rows whose numbers decide the result's sizes or how it is drawn (arange, random) have a twin that takes those facts apart from
+ * the numbers, which then are no part of the key: positions that move on with each token, or a buffer that grows, never compile.
+ */
 typedef struct tpu_call_room {
   tpu_arg args[5];
   tpu_number numbers[2];
 } tpu_call_room;
 bool tpu_row_loosens(const tpu_row *row);
-/* Makes the call one of its twin, with arguments in `room`, which must live as long; not where the row itself has to refuse it. */
+/* Makes the call one of its twin, with arguments in `room`, which must live as long; not where the row itself has to refuse it.
+ */
 void tpu_call_loosen(tpu_call *call, tpu_call_room *room);
 
 typedef struct tpu_result {

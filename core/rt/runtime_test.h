@@ -205,7 +205,8 @@ static void lower_test_refuse(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   (void)a, (void)o;
   tpu_fail(b, TPU_VALUE_ERROR, "refused");
 }
-MAYBE_UNUSED static const tpu_row uniform_row = {.aten = "test_uniform", .lower = lower_test_uniform, .random = 1, .file = "", .line = 0};
+MAYBE_UNUSED static const tpu_row uniform_row = {
+    .aten = "test_uniform", .lower = lower_test_uniform, .random = 1, .file = "", .line = 0};
 MAYBE_UNUSED static const tpu_row three_row = {.aten = "test_three", .lower = lower_test_three, .file = "", .line = 0};
 MAYBE_UNUSED static const tpu_row refuse_row = {.aten = "test_refuse", .lower = lower_test_refuse, .file = "", .line = 0};
 

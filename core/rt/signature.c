@@ -159,8 +159,7 @@ static bool copy_args(tpu_signature *s, const tpu_call *call) {
 
 static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
 
-static tpu_status set_result(tpu_signature *s, int k, tpu_dtype dtype, int rank, const int64_t *sizes,
-                             const int64_t *strides) {
+static tpu_status set_result(tpu_signature *s, int k, tpu_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides) {
   bool dense;
   const tpu_place *place = tpu_place_intern(dtype, rank, sizes, strides, &dense);
   int64_t plain[TPU_MAX_RANK];
@@ -172,8 +171,10 @@ static tpu_status set_result(tpu_signature *s, int k, tpu_dtype dtype, int rank,
   if (!place) return out_of_memory();
   s->places[k] = place;
   const int64_t *shown; /* a place's are plain */
-  if (memcmp(strides, place->strides, sizeof *strides * (size_t)rank) == 0) shown = place->strides;
-  else shown = tpu_arena_copy(&memory, strides, sizeof *strides * (size_t)rank);
+  if (memcmp(strides, place->strides, sizeof *strides * (size_t)rank) == 0)
+    shown = place->strides;
+  else
+    shown = tpu_arena_copy(&memory, strides, sizeof *strides * (size_t)rank);
   if (!shown) return out_of_memory();
   s->results[k] = (tpu_result){.dtype = dtype, .rank = rank, .sizes = place->sizes, .strides = shown};
   return NULL;
@@ -206,7 +207,8 @@ static void find_fill(const tpu_build *b, tpu_signature *s, tpu_val v) {
     }
     if (tpu_is_splat(b, v, &number)) {
       tpu_dtype t = tpu_type_of(b, v).dtype;
-      if (tpu_is_complex(t) || t != s->results[0].dtype || (tpu_dtype_bytes(t) == 8 && !tpu_is_float(t) && (number > 1e15 || number < -1e15)))
+      if (tpu_is_complex(t) || t != s->results[0].dtype ||
+          (tpu_dtype_bytes(t) == 8 && !tpu_is_float(t) && (number > 1e15 || number < -1e15)))
         return; /* a double cannot say it */
       s->fill = (tpu_number){.dtype = TPU_F64, .f = number};
       s->is_fill = true;
@@ -268,15 +270,19 @@ static tpu_status create(tpu_hash hash, const key *k, const tpu_call *call, tpu_
     s->kind = kind;
     s->n_words = k->n;
     s->words = tpu_arena_copy(&memory, k->words, k->n * sizeof *k->words);
-    if (!s->words) status = out_of_memory();
-    else if (kind == SIG_CALL) status = learn(s);
+    if (!s->words)
+      status = out_of_memory();
+    else if (kind == SIG_CALL)
+      status = learn(s);
     else if (kind == SIG_CONVERT) {
       status = prepare_outs(s, 1);
       const tpu_tensor *t = call->tensors;
       int64_t strides[TPU_MAX_RANK];
       int perm[TPU_MAX_RANK];
-      if (tpu_memory_order(t->rank, t->sizes, t->strides, perm)) memcpy(strides, t->strides, sizeof(int64_t) * (size_t)t->rank);
-      else strides_contiguous(t->rank, t->sizes, strides);
+      if (tpu_memory_order(t->rank, t->sizes, t->strides, perm))
+        memcpy(strides, t->strides, sizeof(int64_t) * (size_t)t->rank);
+      else
+        strides_contiguous(t->rank, t->sizes, strides);
       if (!status) status = set_result(s, 0, dtype, t->rank, t->sizes, strides);
     } else {
       status = prepare_outs(s, 1);
@@ -304,8 +310,10 @@ static tpu_status get(key *k, const tpu_call *call, tpu_sig_kind kind, tpu_dtype
   tpu_status status = NULL;
   pthread_mutex_lock(&table_lock);
   const tpu_signature *s = find(hash, k);
-  if (s) *out = s;
-  else status = create(hash, k, call, kind, dtype, out);
+  if (s)
+    *out = s;
+  else
+    status = create(hash, k, call, kind, dtype, out);
   pthread_mutex_unlock(&table_lock);
   if (!s && !status) {
     tpu_rt_lock();

@@ -206,15 +206,17 @@ TEST(loop_without_cuts) {
     for (int i = 0; i < PERIOD; i++) {
       /* Writes through views record more than one thing a call, copies none that counts. */
       tensor part = rows_of(&w[i], 0, 2), other = rows_of(&w[i], 2, 4);
-      if (i % 3 == 0) CHECK_OK(add_into(lane, &part, &other, 1, &part));
-      else CHECK_OK(add_into(lane, &w[i], &x, 1, &w[i]));
+      if (i % 3 == 0)
+        CHECK_OK(add_into(lane, &part, &other, 1, &part));
+      else
+        CHECK_OK(add_into(lane, &w[i], &x, 1, &w[i]));
       if (i == 5) CHECK_OK(copy_to(lane, &part, &other));
     }
     if (round == ROUNDS / 2) settled = stats_now().compiles, launched = stats_now().executes;
   }
-  CHECK(launched > before.executes);              /* it was cut */
+  CHECK(launched > before.executes); /* it was cut */
   CHECK(stats_now().executes > launched);
-  CHECK_INT(stats_now().compiles, settled);       /* always at the same place */
+  CHECK_INT(stats_now().compiles, settled); /* always at the same place */
   CHECK(settled - before.compiles <= 3);
   CHECK_OK(tpu_cut(lane, -1));
   for (int i = 0; i < PERIOD; i++) drop(&w[i]);
@@ -278,8 +280,10 @@ TEST(size_limit) {
     tensor part = rows_of(&a, 0, 1 + i % 64);
     part = columns_of(&part, 0, 1 + i / 64 % 64);
     if (i / 4096 == 1) part = turned(&part);
-    if (i / 4096 == 2) CHECK_OK(add(lane, &part, &part, 2, &b));
-    else CHECK_OK(scale(lane, &part, 2, &b));
+    if (i / 4096 == 2)
+      CHECK_OK(add(lane, &part, &part, 2, &b));
+    else
+      CHECK_OK(scale(lane, &part, 2, &b));
     drop(&keep[i % 4]);
     keep[i % 4] = b;
   }
@@ -395,7 +399,8 @@ TEST(big_programs_are_paced) {
   CHECK_NOTHING_LIVES();
 }
 
-TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
-          TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
-          TEST_CASE(loop_without_cuts), TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit),
-          TEST_CASE(cache_clear), TEST_CASE(big_programs_are_paced));
+TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program),
+          TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile), TEST_CASE(moving_offsets),
+          TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other), TEST_CASE(loop_without_cuts),
+          TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit), TEST_CASE(cache_clear),
+          TEST_CASE(big_programs_are_paced));

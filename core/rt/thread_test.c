@@ -14,9 +14,9 @@ static void note(tpu_status status) {
 
 typedef struct shared {
   tensor weights[3];
-  tpu_lane *lane;            /* of one_lane_two_threads */
-  pthread_mutex_t turn;      /* likewise */
-  tensor box[THREADS];       /* values handed on */
+  tpu_lane *lane;       /* of one_lane_two_threads */
+  pthread_mutex_t turn; /* likewise */
+  tensor box[THREADS];  /* values handed on */
   pthread_mutex_t box_lock;
   atomic_bool stop;
 } shared;
@@ -240,14 +240,14 @@ static int child_body(tensor *a, tensor *pending) {
   tpu_event *event;
   tpu_tensor v = as_view(a);
   int wrong = 0;
-#define REFUSED(call)                                                         \
-  do {                                                                        \
-    tpu_status status_ = (call);                                              \
-    if (tpu_status_code(status_) != TPU_FAILED_PRECONDITION) {                \
-      fprintf(stderr, "%s: %s\n", #call, tpu_status_message(status_));        \
-      wrong++;                                                                \
-    }                                                                         \
-    tpu_status_release(status_);                                              \
+#define REFUSED(call)                                                  \
+  do {                                                                 \
+    tpu_status status_ = (call);                                       \
+    if (tpu_status_code(status_) != TPU_FAILED_PRECONDITION) {         \
+      fprintf(stderr, "%s: %s\n", #call, tpu_status_message(status_)); \
+      wrong++;                                                         \
+    }                                                                  \
+    tpu_status_release(status_);                                       \
   } while (0)
   if (!tpu_in_bad_fork()) wrong++;
   REFUSED(tpu_initialize());

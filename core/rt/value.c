@@ -72,11 +72,12 @@ static void account(int device, int64_t bytes) {
   tpu_device_state *d = &tpu_rt.devices[device];
   long long now = atomic_fetch_add_explicit(&d->bytes, bytes, memory_order_relaxed) + bytes;
   long long peak = atomic_load_explicit(&d->peak, memory_order_relaxed);
-  while (now > peak && !atomic_compare_exchange_weak_explicit(&d->peak, &peak, now, memory_order_relaxed,
-                                                              memory_order_relaxed)) {
+  while (now > peak && !atomic_compare_exchange_weak_explicit(&d->peak, &peak, now, memory_order_relaxed, memory_order_relaxed)) {
   }
-  if (bytes >= 0) atomic_fetch_add_explicit(&d->allocations, 1, memory_order_relaxed);
-  else atomic_fetch_add_explicit(&d->frees, 1, memory_order_relaxed);
+  if (bytes >= 0)
+    atomic_fetch_add_explicit(&d->allocations, 1, memory_order_relaxed);
+  else
+    atomic_fetch_add_explicit(&d->frees, 1, memory_order_relaxed);
 }
 
 static void count(tpu_value *v, bool counted) {
@@ -108,8 +109,10 @@ tpu_buffer *tpu_value_take_buffer(tpu_value *v) {
 
 void tpu_value_release(tpu_value *v) {
   if (!v || tpu_in_bad_fork() || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
-  if (v->buffer) tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
-  else if (v->counted) count(v, false);
+  if (v->buffer)
+    tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
+  else if (v->counted)
+    count(v, false);
   tpu_status_release(v->error);
   atomic_fetch_sub_explicit(&live_values, 1, memory_order_relaxed);
   cache_give(&free_values, &n_free_values, v);
