@@ -2,7 +2,7 @@
 //
 //   call.h        how the arguments of one call are read
 //   kernel.cpp    boxed kernels for the rows of the op table, and for the in-place and out= forms derived from them
-//   policy.cpp    operators without a kernel; mixed precision
+//   policy.cpp    operators without a kernel; nested tensors; mixed precision
 //   tensor.cpp    kernels that are about storages, views and copies
 //   sparse.cpp    sparse tensors
 //   device.cpp    hooks, guard, events, generators, allocators, lanes

@@ -1,13 +1,17 @@
-// What holds for operators wholesale: those without a kernel, and all of them under mixed precision.
+// What holds for operators wholesale: those without a kernel, those of nested tensors, and all of them under mixed precision.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_nested_from_padded_native.h>
+#include <ATen/ops/_nested_tensor_from_mask_native.h>
+#include <ATen/ops/_nested_view_from_buffer_native.h>
 
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <unordered_set>
 
 #include "bridge/call.h"
 
@@ -91,6 +95,23 @@ void call_functional(const c10::OperatorHandle &functional, const c10::OperatorH
   for (at::Tensor &out : outs) stack->emplace_back(std::move(out));
 }
 
+// Counts a call of an operator that runs on the CPU and says so once, or refuses it: what TORCH_TPU_CPU_FALLBACK asks for.
+void fallback_announce(const std::string &name) {
+  const bridge_fallback policy = fallback_policy.load();
+  TORCH_CHECK_NOT_IMPLEMENTED(policy != BRIDGE_FALLBACK_ERROR, "The operator '", name, "' is not implemented for the ",
+                              c10::DeviceTypeName(kDevice, true),
+                              " device, and TORCH_TPU_CPU_FALLBACK=error forbids running it on the CPU.");
+  bool first;
+  {
+    std::lock_guard<std::mutex> lock(fallback_lock);
+    first = fallback_calls()[name]++ == 0;
+  }
+  if (first && policy == BRIDGE_FALLBACK_WARN)
+    TORCH_WARN("The operator '", name, "' is not implemented for the ", c10::DeviceTypeName(kDevice, true),
+               " device and runs on the CPU, which is slow. TORCH_TPU_CPU_FALLBACK=error turns this warning into an error, "
+               "TORCH_TPU_CPU_FALLBACK=silent hides it.");
+}
+
 void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *stack) {
   if (auto functional = functional_of(op)) {
     call_functional(*functional, op, keys, stack);
@@ -114,26 +135,59 @@ void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *st
       return;
     }
   }
-  const bridge_fallback policy = fallback_policy.load();
-  TORCH_CHECK_NOT_IMPLEMENTED(policy != BRIDGE_FALLBACK_ERROR, "The operator '", name, "' is not implemented for the ",
-                              c10::DeviceTypeName(kDevice, true),
-                              " device, and TORCH_TPU_CPU_FALLBACK=error forbids running it on the CPU.");
-  if (first && policy == BRIDGE_FALLBACK_WARN)
-    TORCH_WARN("The operator '", name, "' is not implemented for the ", c10::DeviceTypeName(kDevice, true),
-               " device and runs on the CPU, which is slow. TORCH_TPU_CPU_FALLBACK=error turns this warning into an error, "
-               "TORCH_TPU_CPU_FALLBACK=silent hides it.");
-  {
-    std::lock_guard<std::mutex> lock(fallback_lock);
-    fallback_calls()[name]++;
-  }
+  fallback_announce(name);
   replace_generator(stack, op.schema().arguments().size());
   at::native::cpu_fallback(op, stack);
+}
+
+// --- nested tensors of the strided layout. Most of PyTorch's kernels for them are compositions over the buffer, whatever the
+// device in their names; those that read its memory run on the CPU.
+
+const std::unordered_set<std::string> &kernels_over_memory() {
+  static const std::unordered_set<std::string> names = {"aten::sum",
+                                                        "aten::all",
+                                                        "aten::_nested_sum_backward",
+                                                        "aten::native_layer_norm",
+                                                        "aten::native_layer_norm_backward",
+                                                        "aten::_transform_bias_rescale_qkv"};
+  return names;
+}
+
+void nested(const c10::OperatorHandle &op, c10::DispatchKeySet, Stack *stack) {
+  const std::string name = c10::toString(op.operator_name());
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU), "The operator '", name,
+                              "' is not implemented for nested tensors of the strided layout. Use layout=torch.jagged.");
+  if (kernels_over_memory().count(op.operator_name().name)) {
+    fallback_announce(name);
+    at::native::cpu_fallback(op, stack, false, c10::DispatchKey::NestedTensorCPU);
+  } else {
+    op.callBoxedForDispatchKey(c10::DispatchKey::NestedTensorCPU, *stack);
+  }
 }
 
 }  // namespace
 }  // namespace tpu
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&tpu::fallback>()); }
+
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&tpu::nested>()); }
+
+// By name too: a composite kernel would come before the one for all operators.
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  auto &dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    auto op = dispatcher.findSchema(name);
+    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU))
+      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&tpu::nested>());
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_from_padded", TORCH_FN(at::native::nested_from_padded_generic));
+  m.impl("_nested_tensor_from_mask", TORCH_FN(at::native::NestedTensor_nested_tensor_from_mask));
+  m.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
+}
 
 void bridge_fallback_set(bridge_fallback policy) { tpu::fallback_policy.store(policy); }
 bridge_fallback bridge_fallback_get(void) { return tpu::fallback_policy.load(); }

@@ -423,13 +423,25 @@ bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &
 // padded.
 bool nested_from_mask(const at::Tensor &, const at::Tensor &) { return false; }
 
+// Transforms of torch.func have no rules for the fused operator; the composition they can take apart.
+bool is_transformed(const at::Tensor &t) {
+  return t.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
+// torch.nn.attention.sdpa_kernel names the kernels of other devices; any fused one stands for the one there is.
 int64_t fused_sdp_choice(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
                          const std::optional<at::Tensor> &, double, bool, std::optional<double>, bool) {
   static const bool forward = tpu_op_find("_scaled_dot_product_fused_attention_overrideable") != nullptr;
   static const bool backward = tpu_op_find("_scaled_dot_product_fused_attention_overrideable_backward") != nullptr;
+  const at::Context &user = at::globalContext();
+  const bool wanted = user.userEnabledFlashSDP() || user.userEnabledMemEfficientSDP() || user.userEnabledCuDNNSDP() ||
+                      user.userEnabledOverrideableSDP();
   const bool strided = !query.is_nested() && !key.is_nested() && !value.is_nested() && query.dim() == 4;
-  const bool fused = strided && forward && (backward || !(query.requires_grad() || key.requires_grad() || value.requires_grad()));
-  return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
+  const bool transformed = is_transformed(query) || is_transformed(key) || is_transformed(value);
+  const bool fused = wanted && strided && !transformed && forward &&
+                     (backward || !(query.requires_grad() || key.requires_grad() || value.requires_grad()));
+  const auto otherwise = wanted || user.userEnabledMathSDP() ? at::SDPBackend::math : at::SDPBackend::error;
+  return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : otherwise);
 }
 
 int64_t fused_sdp_choice_kernel(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
