@@ -24,6 +24,8 @@ static const row rows[] = {
     /* On processors with bfloat16 products a dot is left in bfloat16 for a kernel that takes no transposed operand, before
      * its operand's transpose is folded into it: "Unsupported element type for DotThunk::Execute: BF16 x BF16 = F32". */
     {"cpu", 82, ANY, {.half_dots_fail = true}},
+    /* 5 to 300 regions each, of the 65530 that Linux gives a process: "LLVM ERROR: Unable to allocate section memory!" */
+    {"cpu", 0, ANY, {.maps_code = true}},
     /* No range check on PJRT_Buffer_Type: an unknown number is a segmentation fault. */
     {"*", 0, 93, {.no_new_dtypes = true}},
 };
@@ -45,6 +47,7 @@ tpu_quirks tpu_quirks_find(const char *platform_name, const char *platform_versi
     q.half_dots_fail |= r->set.half_dots_fail;
     q.deserialize |= r->set.deserialize;
     q.cpu_overrides |= r->set.cpu_overrides;
+    q.maps_code |= r->set.maps_code;
     q.no_new_dtypes |= r->set.no_new_dtypes;
   }
   return q;

@@ -19,6 +19,7 @@ typedef struct tpu_quirks {
   bool half_dots_fail;   /* half-precision contractions of other than two matrices may fail at run time */
   bool deserialize;      /* serialised executables can be loaded again */
   bool cpu_overrides;    /* takes xla_cpu_* option overrides */
+  bool maps_code;        /* each executable takes mapped regions of the process; without one left, the process is stopped */
   bool no_new_dtypes;    /* crashes on type enums it does not know (API minor below 94) */
 } tpu_quirks;
 

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -177,6 +178,40 @@ static void forget(tpu_program *p) {
   program_destroy(p);
 }
 
+static long lines_of(const char *path) {
+  char piece[1 << 14];
+  long n = 0;
+  FILE *f = fopen(path, "r");
+  if (!f) return 0;
+  for (size_t got; (got = fread(piece, 1, sizeof piece, f)) > 0;)
+    for (size_t i = 0; i < got; i++) n += piece[i] == '\n';
+  fclose(f);
+  return n;
+}
+
+/* Half of the regions that the process may map: the other half is everybody else's. 0: unknown. */
+static long most_regions(void) {
+  static long most = -1;
+  if (most >= 0) return most;
+  char text[32] = "";
+  FILE *f = fopen("/proc/sys/vm/max_map_count", "r");
+  if (f) {
+    if (!fgets(text, sizeof text, f)) text[0] = 0;
+    fclose(f);
+  }
+  return most = strtol(text, NULL, 10) / 2;
+}
+
+/* Whether the code of all executables takes too many regions. They are counted seldom: reading them takes 10 ms at worst. */
+static bool regions_run_out(void) {
+  static long until_next;
+  enum { PER_EXECUTABLE = 1024 };
+  if (!tpu_rt.quirks->maps_code || !most_regions() || --until_next > 0) return false;
+  long left = most_regions() - lines_of("/proc/self/maps");
+  until_next = left > 0 ? 1 + left / PER_EXECUTABLE : 8;
+  return left <= 0;
+}
+
 /* Drops the least recently used quarter. The newest, which the caller is about to run, stays. */
 static void evict(void) {
   size_t n = 0, at = 0;
@@ -226,7 +261,9 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   e->next = p->exes;
   p->exes = e;
   *out_exe = e;
-  if (++n_executables > TPU_MOST_EXECUTABLES && tpu_rt.busy == 1) evict(); /* busy: only this launch needs programs */
+  n_executables++;
+  if (tpu_rt.busy != 1) return NULL; /* other launches need programs */
+  if (n_executables > TPU_MOST_EXECUTABLES || regions_run_out()) evict();
   return NULL;
 }
 

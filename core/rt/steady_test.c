@@ -1,4 +1,8 @@
 /* How often programs are compiled when the same work comes again, on the fake plugin. */
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "rt/runtime_test.h"
 
 typedef struct model {
@@ -339,6 +343,31 @@ TEST(programs_are_bounded) {
   CHECK_NOTHING_LIVES();
 }
 
+/* A CPU plugin maps the code of each executable, and is stopped with the process when no region is left to map. */
+TEST(regions_are_bounded) {
+  NEED_FAKE();
+  long most = 0;
+  FILE *f = fopen("/proc/sys/vm/max_map_count", "r");
+  if (f && fscanf(f, "%ld", &most) != 1) most = 0;
+  if (f) fclose(f);
+  if (!most) SKIP("the number of regions of a process is unknown");
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (size_t)most / 2 + 1000;
+  char *filler = mmap(NULL, pages * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(filler != MAP_FAILED);
+  for (size_t i = 0; i < pages; i += 2) CHECK_INT(mprotect(filler + i * page, page, PROT_READ), 0);
+  tensor a, b;
+  for (int64_t n = 1; n <= 300; n++) {
+    CHECK_OK(floats(1 + n / 50, 10 + n % 50, 1, &a));
+    CHECK_OK(scale(lane, &a, 2, &b));
+    CHECK_OK(tpu_cut(lane, -1));
+    drop(&b), drop(&a);
+  }
+  CHECK(fake->live(FAKE_PJRT_EXECUTABLES) <= 2 * 100); /* the plugin has two objects for each */
+  munmap(filler, pages * page);
+  tpu_cache_clear();
+  CHECK_NOTHING_LIVES();
+}
+
 /* State that starts as one number everywhere and is updated: the first step is the same program as the next ones. */
 TEST(filled_state) {
   NEED_FAKE();
@@ -399,8 +428,8 @@ TEST(big_programs_are_paced) {
   CHECK_NOTHING_LIVES();
 }
 
-TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(filled_state), TEST_CASE(one_step_one_program),
-          TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile), TEST_CASE(moving_offsets),
-          TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other), TEST_CASE(loop_without_cuts),
-          TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit), TEST_CASE(cache_clear),
-          TEST_CASE(big_programs_are_paced));
+TEST_MAIN(TEST_CASE(programs_are_bounded), TEST_CASE(regions_are_bounded), TEST_CASE(filled_state),
+          TEST_CASE(one_step_one_program), TEST_CASE(what_lives_does_not_matter), TEST_CASE(numbers_never_compile),
+          TEST_CASE(moving_offsets), TEST_CASE(prompt_then_rows), TEST_CASE(offsets_move_one_after_the_other),
+          TEST_CASE(loop_without_cuts), TEST_CASE(leading_ones), TEST_CASE(cut_later), TEST_CASE(size_limit),
+          TEST_CASE(cache_clear), TEST_CASE(big_programs_are_paced));
