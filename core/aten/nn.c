@@ -119,28 +119,12 @@ tpu_val sum_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes) {
   return reduce_over(b, TPU_MONOID_ADD, tpu_reshape(b, x, last, dims), n_axes - trailing, axes);
 }
 
-static tpu_val fold_halves(tpu_build *b, tpu_val x, int dim) {
-  int64_t n = tpu_dim_of(b, x, dim);
-  tpu_val rest = TPU_POISON;
-  while (n >= LONG_ROW) {
-    int64_t half = n / 2;
-    if (n % 2) {
-      tpu_val last = tpu_slice_dim(b, x, dim, n - 1, n, 1);
-      rest = rest.id ? tpu_max(b, rest, last) : last;
-    }
-    x = tpu_max(b, tpu_slice_dim(b, x, dim, 0, half, 1), tpu_slice_dim(b, x, dim, half, 2 * half, 1));
-    n = half;
-  }
-  const int64_t axis = dim;
-  x = reduce_over(b, TPU_MONOID_MAX, x, 1, &axis);
-  return rest.id ? tpu_max(b, x, tpu_squeeze(b, rest, dim)) : x;
-}
-
 tpu_val max_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes) {
   int trailing = trailing_axes(tpu_rank_of(b, x), n_axes, axes);
-  if (!has_long_rows(b, x, trailing)) return reduce_over(b, TPU_MONOID_MAX, x, n_axes, axes);
+  if (trailing < 2) return reduce_over(b, TPU_MONOID_MAX, x, n_axes, axes);
   x = merge_last(b, x, trailing);
-  return reduce_over(b, TPU_MONOID_MAX, fold_halves(b, x, tpu_rank_of(b, x) - 1), n_axes - trailing, axes);
+  const int64_t last = tpu_rank_of(b, x) - 1;
+  return reduce_over(b, TPU_MONOID_MAX, reduce_over(b, TPU_MONOID_MAX, x, 1, &last), n_axes - trailing, axes);
 }
 
 tpu_val mean_keep(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes) {

@@ -21,6 +21,13 @@ static bool widen_dot(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_va
   return true;
 }
 
+static bool is_row_max(const tpu_graph *src, const tpu_node *node) {
+  const tpu_attrs *a = node->attrs;
+  if (node->n_operands != 2 || a->n != 1 || node->regions[0].n_nodes != 1) return false;
+  if (a->v[0] != tpu_value_at(src, node->operands[0].id)->type.rank - 1) return false;
+  return tpu_node_at(src, node->regions[0].nodes[0])->op == TPU_HLO_MAXIMUM;
+}
+
 /* Builds the node anew if the target wants another form of it. */
 static bool expand_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_val *map, void *arg) {
   (void)arg;
@@ -44,6 +51,7 @@ static bool expand_node(tpu_build *b, const tpu_graph *src, uint32_t index, tpu_
       done = b->target->atan_is_broken;
       if (done) out[0] = tpu_unary(b, TPU_HLO_CHLO_ATAN, x);
       break;
+    case TPU_HLO_REDUCE: done = is_row_max(src, node) && tpu_expand_row_max(b, x, map[node->operands[1].id], out); break;
     case TPU_HLO_DOT_GENERAL: done = b->target->widens_half_dots && widen_dot(b, src, index, map); break;
     default: done = false;
   }

@@ -15,6 +15,10 @@ tpu_val tpu_expand_cumulative(tpu_build *b, tpu_monoid op, tpu_val x, int dim, b
  * largest, -0 equals 0, equal values keep the order of their indices. Values are x's own elements, bit by bit. */
 void tpu_expand_top_k(tpu_build *b, tpu_val x, int64_t k, bool largest, tpu_val out[2]);
 
+/* A maximum along the last dim as a few wide ones, where the target's loop over a row is slow. False: not here, nothing was
+ * built. */
+bool tpu_expand_row_max(tpu_build *b, tpu_val x, tpu_val init, tpu_val *out);
+
 /* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) of state = (seed, offset).
  * A block is philox(key = (low, high half of seed), counter = (low, high half of offset + i, 0, 0)): four words.
  * U32, n elements, m = ceil(n / 4) blocks: element e in row-major order is word e / m of block i = e % m.

@@ -223,19 +223,63 @@ void tpu_graph_mark_live(const tpu_graph *g) {
 typedef struct hasher {
   const tpu_graph *graph;
   tpu_hash hash;
-  uint32_t next; /* number of the next value; params and slots have numbers of their own */
+  uint32_t next;         /* number of the next value; params and slots have numbers of their own */
+  tpu_numbers_of *loose; /* NULL: everything is hashed; else the top level's numbers go here instead */
+  uint32_t depth;        /* of regions */
 } hasher;
+
+static void put_number(hasher *h, tpu_number_kind kind, int64_t v) {
+  tpu_numbers_of *out = h->loose;
+  if (!out || h->depth) {
+    tpu_hash_mix(&h->hash, (uint64_t)v);
+    return;
+  }
+  if (out->n == out->capacity) {
+    uint32_t capacity = out->capacity ? out->capacity * 2 : 256;
+    int64_t *values = tpu_realloc(out->v, capacity * sizeof *values);
+    if (values) out->v = values;
+    uint8_t *kinds = tpu_realloc(out->kind, capacity);
+    if (kinds) out->kind = kinds;
+    if (!values || !kinds) {
+      out->failed = true;
+      return;
+    }
+    out->capacity = capacity;
+  }
+  out->kind[out->n] = (uint8_t)kind;
+  out->v[out->n++] = v;
+}
 
 static void hash_type(hasher *h, tpu_type t) {
   tpu_hash_mix(&h->hash, (uint64_t)t.dtype << 32 | (uint64_t)t.rank);
-  for (int i = 0; i < t.rank; i++) tpu_hash_mix(&h->hash, (uint64_t)t.dims[i]);
+  for (int i = 0; i < t.rank; i++) put_number(h, TPU_NUMBER_DIM, t.dims[i]);
 }
 
-static void hash_attrs(hasher *h, const tpu_attrs *a) {
+/* A constant's element is a number like others; many elements are the program. */
+static void put_elements(hasher *h, const tpu_attrs *a, tpu_type type) {
+  uint64_t words[2] = {0, 0};
+  bool splat = a->bytes == tpu_dtype_bytes(type.dtype);
+  tpu_hash_mix(&h->hash, splat);
+  if (splat) {
+    memcpy(words, a->data, a->bytes);
+  } else {
+    tpu_hash all = tpu_hash_bytes((tpu_hash){0, 0}, a->data, a->bytes);
+    words[0] = all.lo;
+    words[1] = all.hi;
+  }
+  for (int i = 0; i < 2; i++) put_number(h, splat ? TPU_NUMBER_ELEMENT : TPU_NUMBER_ELEMENTS, (int64_t)words[i]);
+}
+
+static void hash_attrs(hasher *h, const tpu_node *node) {
+  const tpu_attrs *a = node->attrs;
   if (!a) return;
-  tpu_hash_mix(&h->hash, (uint64_t)a->n << 32 | a->bytes);
-  for (uint32_t i = 0; i < a->n; i++) tpu_hash_mix(&h->hash, (uint64_t)a->v[i]);
-  if (a->bytes) h->hash = tpu_hash_bytes(h->hash, a->data, a->bytes);
+  bool elements = h->loose && !h->depth && node->op == TPU_HLO_CONSTANT;
+  tpu_hash_mix(&h->hash, (uint64_t)a->n << 32 | (elements ? 0 : a->bytes));
+  for (uint32_t i = 0; i < a->n; i++) put_number(h, TPU_NUMBER_ATTR, a->v[i]);
+  if (elements)
+    put_elements(h, a, tpu_value_at(h->graph, node->first_result)->type);
+  else if (a->bytes)
+    h->hash = tpu_hash_bytes(h->hash, a->data, a->bytes);
 }
 
 static void hash_value(hasher *h, tpu_val v) {
@@ -247,12 +291,15 @@ static void hash_value(hasher *h, tpu_val v) {
   tpu_hash_mix(&h->hash, word);
 }
 
-static void hash_node(hasher *h, const tpu_node *node) {
+static void hash_node(hasher *h, uint32_t index) {
   const tpu_graph *g = h->graph;
+  const tpu_node *node = tpu_node_at(g, index);
   if (node->op == TPU_HLO_PARAM || node->op == TPU_HLO_SLOT || !tpu_node_is_live(g, node)) return;
   tpu_hash_mix(&h->hash, (uint64_t)node->op << 48 | (uint64_t)node->n_operands << 16 | node->n_regions);
+  if (h->loose && !h->depth) h->loose->at[index] = h->loose->n;
   for (uint32_t i = 0; i < node->n_operands; i++) hash_value(h, node->operands[i]);
-  hash_attrs(h, node->attrs);
+  hash_attrs(h, node);
+  h->depth++;
   for (uint32_t i = 0; i < node->n_regions; i++) {
     const tpu_region *region = &node->regions[i];
     tpu_hash_mix(&h->hash, (uint64_t)region->n_params << 32 | region->n_returns);
@@ -261,9 +308,10 @@ static void hash_node(hasher *h, const tpu_node *node) {
       value->mark = ++h->next;
       hash_type(h, value->type);
     }
-    for (uint32_t k = 0; k < region->n_nodes; k++) hash_node(h, tpu_node_at(g, region->nodes[k]));
+    for (uint32_t k = 0; k < region->n_nodes; k++) hash_node(h, region->nodes[k]);
     for (uint32_t k = 0; k < region->n_returns; k++) hash_value(h, region->returns[k]);
   }
+  h->depth--;
   for (uint32_t i = 0; i < node->n_results; i++) {
     tpu_value *value = tpu_value_at(g, node->first_result + i);
     value->mark = ++h->next;
@@ -271,18 +319,38 @@ static void hash_node(hasher *h, const tpu_node *node) {
   }
 }
 
-tpu_hash tpu_graph_hash(const tpu_graph *g) {
-  hasher h = {.graph = g, .hash = {UINT64_C(0x746f726368), UINT64_C(0x747075)}};
+static tpu_hash hash_graph(const tpu_graph *g, tpu_numbers_of *loose) {
+  hasher h = {.graph = g, .hash = {UINT64_C(0x746f726368), UINT64_C(0x747075)}, .loose = loose};
   tpu_graph_mark_live(g);
   for (uint32_t i = 0; i < g->n_nodes; i++) {
     const tpu_node *node = tpu_node_at(g, i);
     if (node->op != TPU_HLO_PARAM || !tpu_node_is_live(g, node)) continue;
     tpu_hash_mix(&h.hash, (uint64_t)tpu_node_attr(node, 0));
+    if (loose) loose->at[i] = loose->n;
     hash_type(&h, tpu_value_at(g, node->first_result)->type);
   }
   for (uint32_t i = 0; i < g->n_nodes; i++)
-    if (!tpu_node_at(g, i)->block) hash_node(&h, tpu_node_at(g, i));
+    if (!tpu_node_at(g, i)->block) hash_node(&h, i);
   tpu_hash_mix(&h.hash, g->n_outputs);
   for (uint32_t i = 0; i < g->n_outputs; i++) hash_value(&h, g->outputs[i]);
   return h.hash;
+}
+
+tpu_hash tpu_graph_hash(const tpu_graph *g) { return hash_graph(g, NULL); }
+
+bool tpu_graph_numbers(const tpu_graph *g, tpu_numbers_of *out) {
+  *out = (tpu_numbers_of){.at = tpu_calloc(g->n_nodes + 1, sizeof *out->at)};
+  out->failed = !out->at;
+  if (out->at) out->skeleton = hash_graph(g, out);
+  if (out->failed) tpu_numbers_of_destroy(out);
+  return !out->failed;
+}
+
+void tpu_numbers_of_destroy(tpu_numbers_of *n) {
+  tpu_free(n->at);
+  tpu_free(n->v);
+  tpu_free(n->kind);
+  n->at = NULL;
+  n->v = NULL;
+  n->kind = NULL;
 }

@@ -132,6 +132,20 @@ tpu_status tpu_graph_set_outputs(tpu_graph *graph, const tpu_val *outputs, uint3
 /* 128 bits over everything that decides what the program computes (not scopes, not nodes that no output needs). Like verify and
  * emit it writes scratch in the graph: one caller at a time. */
 tpu_hash tpu_graph_hash(const tpu_graph *graph);
+/* A graph apart from its sizes: what the same program at other sizes has in common with it, and its numbers in order. For each
+ * live node of the top level its attributes' numbers (CONSTANT: the element as two words, or a hash of its elements), then its
+ * results' dims. */
+typedef enum tpu_number_kind { TPU_NUMBER_DIM, TPU_NUMBER_ATTR, TPU_NUMBER_ELEMENT, TPU_NUMBER_ELEMENTS } tpu_number_kind;
+typedef struct tpu_numbers_of {
+  tpu_hash skeleton;
+  uint32_t n, capacity;
+  int64_t *v;
+  uint8_t *kind; /* tpu_number_kind */
+  uint32_t *at;  /* per node: its first number */
+  bool failed;
+} tpu_numbers_of;
+bool tpu_graph_numbers(const tpu_graph *graph, tpu_numbers_of *out) TPU_MUST_USE; /* false: out of memory */
+void tpu_numbers_of_destroy(tpu_numbers_of *numbers);
 /* Checks every node again (operand ids, types by rule, regions, attributes). INTERNAL names node and op. */
 tpu_status tpu_graph_verify(const tpu_graph *graph) TPU_MUST_USE;
 

@@ -1,5 +1,7 @@
 /* Real results on the CPU plugin at TPU_TEST_CPU_PLUGIN: arithmetic, views, writes, copies and random numbers in every mode, and
  * sequences of views and writes against a plain model of them, cut at random places. */
+#include <math.h>
+
 #include "rt/runtime_test.h"
 
 static bool open_cpu(void) {
@@ -155,6 +157,41 @@ TEST(random_numbers) {
     CHECK(equal < 4);
     drop(&a);
     for (int i = 0; i < 3; i++) drop(&u[i]);
+    CHECK_EMPTY();
+  }
+}
+
+/* Sizes that keep changing share programs; what was made is larger than it tells. */
+TEST(many_sizes) {
+  NEED_CPU();
+  EACH_MODE(mode) {
+    tpu_mode_set((tpu_mode)mode);
+    tpu_stats before, after;
+    float r[200];
+    tpu_cache_clear();
+    tpu_stats_get(&before);
+    for (int64_t n = 3; n < 20; n++) {
+      tensor a, b, c, d;
+      CHECK_OK(floats(n, 3, 1, &a));
+      CHECK_OK(add(lane, &a, &a, 1, &b));
+      CHECK_OK(mul(lane, &b, &a, &c));
+      CHECK_OK(tpu_cut(lane, 0));
+      tensor rows = rows_of(&c, 1, 3), t = turned(&c);
+      CHECK_OK(scale_into(lane, &rows, -1, &rows));
+      CHECK_OK(mm(lane, &t, &a, &d));
+      CHECK_OK(read_from(lane, &c, r));
+      for (int64_t i = 0; i < 3 * n; i++) CHECK(r[i] == (i >= 3 && i < 9 ? -2.0f : 2.0f) * (float)((i + 1) * (i + 1)));
+      CHECK_OK(read_from(lane, &d, r));
+      float want = 0;
+      for (int64_t i = 0; i < n; i++) {
+        float x = (float)(3 * i + 1);
+        want += (i == 1 || i == 2 ? -2.0f : 2.0f) * x * x * x;
+      }
+      CHECK(fabsf(r[0] - want) <= 1e-5f * fabsf(want));
+      drop(&a), drop(&b), drop(&c), drop(&d);
+    }
+    tpu_stats_get(&after);
+    CHECK(after.compiles - before.compiles <= 28); /* not one for each of 17 sizes and 2 or more segments */
     CHECK_EMPTY();
   }
 }
@@ -395,5 +432,5 @@ TEST(sequences_one_by_one) {
 }
 
 TEST_MAIN(TEST_CASE(arithmetic), TEST_CASE(writes_through_views), TEST_CASE(resize), TEST_CASE(random_numbers),
-          TEST_CASE(two_devices), TEST_CASE(descent), TEST_CASE(moving_writes), TEST_CASE(sequences_fused),
+          TEST_CASE(many_sizes), TEST_CASE(two_devices), TEST_CASE(descent), TEST_CASE(moving_writes), TEST_CASE(sequences_fused),
           TEST_CASE(sequences_one_by_one));

@@ -54,7 +54,8 @@ static void pack_one(const tpu_slot_use *u, const tpu_number *n, uint32_t *words
 
 #define SMALL_PACK 256
 /* Sends the packs; out[] gets a buffer per non-empty pack. */
-static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buffer **out, int *out_n) {
+static tpu_status send_packs(const tpu_segment *seg, const tpu_ready *ready, tpu_buffer **out, int *out_n) {
+  const tpu_exe *exe = ready->exe;
   uint32_t small_words[SMALL_PACK] __attribute__((aligned(64)));
   double small_doubles[SMALL_PACK / 4] __attribute__((aligned(64)));
   uint32_t *words = small_words, n_words = exe->pack_size[TPU_PACK_WORDS];
@@ -72,8 +73,10 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_exe *exe, tpu_buf
     const tpu_number *n = &offset;
     if (u->index < seg->n_numbers)
       n = &seg->numbers[u->index];
-    else
+    else if (u->index - seg->n_numbers < seg->n_offsets)
       offset.i = seg->offsets[u->index - seg->n_numbers];
+    else
+      n = &ready->classes[u->index - seg->n_numbers - seg->n_offsets];
     pack_one(u, n, words, doubles);
   }
   *out_n = 0;
@@ -103,8 +106,34 @@ static tpu_status never_fits(const tpu_exe *exe) {
   return tpu_error(TPU_RESOURCE_EXHAUSTED, "the results are larger than this machine's memory");
 }
 
+/* The room of a value whose buffer has such dims. */
+static const tpu_layout *room_in(const tpu_layout **rooms, uint32_t i, const tpu_value *v) {
+  return rooms && rooms[i] != v->layout ? rooms[i] : NULL;
+}
+
+/* Buffers for the params that are not in the room the program wants; NULL elsewhere. Lock not held. */
+static tpu_status change_rooms(const tpu_segment *seg, const tpu_exe *exe, tpu_buffer **in, tpu_buffer ***out) {
+  *out = NULL;
+  for (uint32_t i = 0; i < exe->n_params; i++) {
+    tpu_value *v = seg->values[exe->params[i]];
+    const tpu_layout *room = room_in(exe->param_rooms, i, v);
+    if (v->room == room) continue;
+    if (!*out && !(*out = tpu_calloc(exe->n_params, sizeof **out))) return out_of_memory();
+    TPU_TRY(tpu_room_change(v, room, &(*out)[i]));
+    in[i] = (*out)[i];
+  }
+  return NULL;
+}
+
+static void drop_rooms(const tpu_exe *exe, tpu_buffer **rooms) {
+  for (uint32_t i = 0; rooms && i < exe->n_params; i++)
+    if (rooms[i]) tpu_buffer_destroy(tpu_rt.client, rooms[i]);
+  tpu_free(rooms);
+}
+
 #define SMALL_IO 64
-tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
+tpu_status tpu_segment_run(tpu_segment *seg, const tpu_ready *ready, bool wait) {
+  const tpu_exe *exe = ready->exe;
   uint32_t n_in = exe->n_params + TPU_PACK_COUNT, n_out = exe->n_outputs + (exe->n_checks ? 1 : 0);
   void *small[2 * SMALL_IO], **block = small;
   int64_t small_keep[SMALL_IO], *keep = small_keep;
@@ -113,7 +142,7 @@ tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
     if (block != small) tpu_free(block);
     return out_of_memory();
   }
-  tpu_buffer **in = (tpu_buffer **)(void *)block, **out = in + n_in, *packs[TPU_PACK_COUNT];
+  tpu_buffer **in = (tpu_buffer **)(void *)block, **out = in + n_in, *packs[TPU_PACK_COUNT], **rooms = NULL;
   int n_packs = 0;
   size_t n_keep = 0;
   tpu_event *done = NULL;
@@ -128,12 +157,14 @@ tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   tpu_rt.stats.executes++;
   tpu_rt_unlock();
   tpu_status status = never_fits(exe);
-  if (!status) status = send_packs(seg, exe, packs, &n_packs);
+  if (!status) status = change_rooms(seg, exe, in, &rooms);
+  if (!status) status = send_packs(seg, ready, packs, &n_packs);
   for (int i = 0; i < n_packs; i++) in[exe->n_params + (uint32_t)i] = packs[i];
   if (!status)
     status = tpu_execute(tpu_rt.client, exe->executable, seg->device, in, exe->n_params + (uint32_t)n_packs, keep, n_keep, out,
                          n_out, &done);
   for (int i = 0; i < n_packs; i++) tpu_buffer_destroy(tpu_rt.client, packs[i]);
+  drop_rooms(exe, rooms);
   if (status) status = tpu_blame_memory(tpu_blame_segment(status, seg), seg->device, exe->output_bytes);
   tpu_flag flag = {0};
   if (!status && exe->n_checks) flag = tpu_flag_create(out[--n_out], exe, seg);
@@ -166,6 +197,7 @@ tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) {
   }
   for (uint32_t i = 0; !status && i < n_out; i++) {
     tpu_value *v = seg->values[exe->outputs[i]];
+    v->room = room_in(exe->output_rooms, i, v);
     tpu_value_set_buffer(v, out[i]); /* one that nobody wants any more goes with the segment */
     v->segment = NULL;
     v->home = NULL;
@@ -232,12 +264,12 @@ tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) {
     if (!status) live[i / 64] |= UINT64_C(1) << (i % 64);
   }
   if (any) {
-    const tpu_exe *exe = NULL;
+    tpu_ready ready;
     tpu_rt.stats.segments++;
     tpu_rt.busy++;
     tpu_rt.devices[seg->device].launching++;
-    if (!status) status = tpu_program_get(seg, live, &exe);
-    if (!status) status = tpu_segment_run(seg, exe, wait);
+    if (!status) status = tpu_program_get(seg, live, &ready);
+    if (!status) status = tpu_segment_run(seg, &ready, wait);
     if (status && !wait) status = tpu_segment_salvage(seg, status);
     if (status) poison(seg, status);
     tpu_rt.busy--;

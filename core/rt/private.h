@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/map.h"
+#include "ir/bound.h"
 #include "ir/emit.h"
 #include "ir/view.h"
 #include "rt/runtime.h"
@@ -57,7 +58,9 @@ typedef struct tpu_value {
   uint64_t leaf_serial; /* the last segment that reads it as a leaf (FILL: that has a constant for it), and the number there */
   uint32_t leaf_index;
   tpu_buffer *buffer;                        /* READY */
-  _Atomic(void *) host;                      /* READY and finished on a platform with host pointers: its data */
+  const tpu_layout *room;                    /* READY: the buffer's dims, where they are larger than the layout's; else NULL */
+  _Atomic(void *) host;                      /* READY and finished on a platform with host pointers: its data. With a room: a
+                                                copy without it, the value's */
   tpu_number fill;                           /* FILL */
   bool counted;                              /* its bytes are in the device's account */
   uint64_t source;                           /* where the user's program made it; 0: not known */
@@ -201,6 +204,7 @@ typedef struct tpu_exe {
   uint32_t n_checks;          /* not 0: after the outputs comes a flag, an i32: 1 + the first check that failed, or 0 */
   const tpu_row **check_rows; /* whose they are; immortal, so that a flag may outlive its program */
   uint32_t *check_records;
+  const tpu_layout **param_rooms, **output_rooms; /* the buffers' dims, of a bounded program; else NULL */
   tpu_cache_entry entry;
   struct tpu_exe *next;
 } tpu_exe;
@@ -216,18 +220,52 @@ typedef struct tpu_program {
   int64_t *offsets;
   int64_t *multiple; /* per offset: 0 if it is static; else it is a run-time slot, of multiples of this */
   tpu_exe *exes;
+  tpu_exe *bounded; /* its family's, with the values of the classes here; NULL: none */
+  tpu_number *classes;
+  uint32_t n_bounded;       /* how often that one was run */
   uint64_t used;            /* when it was looked up last */
   bool compiling;           /* by some thread; `settled` tells its end */
   struct tpu_program *next; /* same key */
 } tpu_program;
-/* Compiles a segment (program.c): its values in `live` are wanted; multiple: per offset, as a program's, NULL: all static. Lock
- * not held. */
-tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_exe **out) TPU_MUST_USE;
+/* --- families (family.c): one program at many sizes; a lock of its own */
+typedef struct tpu_family tpu_family;
+typedef struct tpu_bounded { /* the bounded program for a segment */
+  tpu_family *family;
+  const tpu_plan *plan;
+  tpu_exe *exe; /* NULL: still to be compiled */
+  uint32_t n;   /* classes */
+  int64_t bounds[TPU_MOST_CLASSES];
+  tpu_number values[TPU_MOST_CLASSES]; /* of this segment */
+} tpu_bounded;
+/* Notes the graph's numbers; true: a bounded program shall serve it. */
+bool tpu_family_choose(const tpu_segment *seg, const uint64_t *live, const tpu_graph *graph, const tpu_numbers_of *numbers,
+                       tpu_bounded *out);
+void tpu_family_give_up(tpu_family *f);                        /* it has no bounded form */
+bool tpu_family_add(const tpu_bounded *bounded, tpu_exe *exe); /* takes it; false: out of memory, it was not taken */
+void tpu_family_clear(void);
+
+/* --- rooms (room.c); lock not held, the value READY; they wait for it */
+/* Gives a value in a room the host copy of its elements alone (v->host). */
+tpu_status tpu_room_leave(tpu_value *v) TPU_MUST_USE;
+/* A new buffer with the value's elements in room `to`; NULL: in none. */
+tpu_status tpu_room_change(tpu_value *v, const tpu_layout *to, tpu_buffer **out) TPU_MUST_USE;
+/* Copies elements; strides in elements. */
+void tpu_copy_elements(tpu_dtype dtype, int rank, const int64_t *sizes, char *dst, const int64_t *dst_strides, const char *src,
+                       const int64_t *src_strides);
+
+/* Compiles a segment (program.c): its values in `live` are wanted; multiple: per offset, as a program's, NULL: all static.
+ * bounded: NULL, or where a bounded program is noted if that is what serves; *out is it then, and its family's. Lock not held. */
+tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_bounded *bounded,
+                           tpu_exe **out) TPU_MUST_USE;
 void tpu_exe_destroy(tpu_exe *e);              /* NULL allowed */
 void *tpu_rt_copy(const void *p, size_t size); /* of a block; NULL: out of memory */
+typedef struct tpu_ready {                     /* to run */
+  const tpu_exe *exe;
+  const tpu_number *classes; /* of a bounded one */
+} tpu_ready;
 /* The executable for a detached segment whose values in `live` (bit set) are wanted. Called with the lock held; drops it while it
  * compiles. The result stays valid until the cache is cleared. */
-tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) TPU_MUST_USE;
+tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, tpu_ready *out) TPU_MUST_USE;
 tpu_status tpu_program_text(tpu_segment *seg, tpu_strbuf *out) TPU_MUST_USE;
 void tpu_program_cache_clear(void);
 
@@ -249,7 +287,7 @@ tpu_status tpu_segment_launch(tpu_segment *seg, bool wait) TPU_MUST_USE;
 tpu_segment *tpu_segment_new(int device); /* from the pool; NULL: out of memory */
 void tpu_segment_free(tpu_segment *seg);  /* drops its references; lock not held */
 /* Runs a detached segment's program. Lock held; dropped meanwhile. On failure the values are as before. */
-tpu_status tpu_segment_run(tpu_segment *seg, const tpu_exe *exe, bool wait) TPU_MUST_USE;
+tpu_status tpu_segment_run(tpu_segment *seg, const tpu_ready *ready, bool wait) TPU_MUST_USE;
 bool tpu_segment_reserve(tpu_segment *seg, uint32_t records, uint32_t refs, uint32_t outs, uint32_t numbers);
 /* After a launching segment's program failed to compile or to start, of several calls: runs them one by one, so that only what
  * depends on the call at fault fails. Such values keep their state and carry the error. Takes the failure; returns that of the

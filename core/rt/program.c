@@ -34,6 +34,8 @@ typedef struct wanted {         /* what the program shall give, and how */
   const tpu_row **check_rows;   /* filled: one per check; room for one per operand or result */
   uint32_t *check_records;      /* likewise */
   uint32_t n_checks;
+  tpu_bounded *bounded; /* NULL: not asked for; family NULL: it is not what serves */
+  tpu_graph *wide;      /* filled: the bounded graph */
 } wanted;
 
 static tpu_val read_operand(tpu_build *b, const tpu_segment *seg, const tpu_val *vals, const tpu_signature *sig, int k,
@@ -209,6 +211,8 @@ void tpu_exe_destroy(tpu_exe *e) {
   tpu_free(e->check_records);
   tpu_free(e->aliases);
   tpu_free(e->output_set);
+  tpu_free((void *)e->param_rooms);
+  tpu_free((void *)e->output_rooms);
   tpu_free(e);
 }
 
@@ -278,11 +282,61 @@ static tpu_status load(const tpu_segment *seg, const tpu_strbuf *text, tpu_execu
   return status;
 }
 
+/* The graph to compile: a bounded one, if one that is not there yet shall serve (w->bounded). */
+static tpu_status choose(const tpu_segment *seg, wanted *w, const tpu_target *target, tpu_graph **graph) {
+  tpu_numbers_of numbers;
+  if (!w->bounded) return NULL;
+  if (!tpu_graph_numbers(*graph, &numbers)) return out_of_memory();
+  tpu_status status = NULL;
+  if (!tpu_family_choose(seg, w->live, *graph, &numbers, w->bounded)) {
+    w->bounded->family = NULL;
+  } else if (!w->bounded->exe) {
+    status =
+        tpu_graph_bound(*graph, &numbers, w->bounded->plan, w->bounded->bounds, seg->n_numbers + seg->n_offsets, target, w->wide);
+    if (!status) *graph = w->wide;
+    if (tpu_status_code(status) == TPU_UNIMPLEMENTED) {
+      tpu_family_give_up(w->bounded->family);
+      w->bounded->family = NULL;
+      tpu_status_release(status);
+      status = NULL;
+    }
+  }
+  tpu_numbers_of_destroy(&numbers);
+  return status;
+}
+
+/* Types of the graph's params; NULL: out of memory. */
+static tpu_type *param_types(const tpu_graph *g) {
+  tpu_type *types = tpu_malloc((tpu_graph_param_count(g) + 1) * sizeof *types);
+  uint32_t n = 0;
+  for (uint32_t i = 0; types && i < tpu_graph_node_count(g) && n < tpu_graph_param_count(g); i++) {
+    const tpu_node *node = tpu_graph_node(g, i);
+    if (node->op == TPU_HLO_PARAM) types[n++] = tpu_graph_type(g, (tpu_val){node->first_result});
+  }
+  return types;
+}
+
+/* Sizes may be equal by chance where bounds are not. */
+static tpu_status drop_unequal(const tpu_graph *g, tpu_alias *aliases, uint32_t *n_aliases) {
+  uint32_t n_outputs, n = 0;
+  const tpu_val *outputs = tpu_graph_outputs(g, &n_outputs);
+  tpu_type *params = param_types(g);
+  if (!params) return out_of_memory();
+  for (uint32_t i = 0; i < *n_aliases; i++)
+    if (tpu_type_equal(params[aliases[i].param], tpu_graph_type(g, outputs[aliases[i].output]))) aliases[n++] = aliases[i];
+  *n_aliases = n;
+  tpu_free(params);
+  return NULL;
+}
+
+/* No text if a bounded program that is there already serves. */
 static tpu_status emit(const tpu_segment *seg, wanted *w, tpu_graph *graph, tpu_graph *flat, uint32_t *leaf, tpu_strbuf *text,
                        tpu_module *module, tpu_alias *aliases, uint32_t *n_aliases) {
   tpu_target target = tpu_rt.target;
   target.precision = seg->precision;
   TPU_TRY(build(seg, &target, w, graph, leaf));
+  TPU_TRY(choose(seg, w, &target, &graph));
+  if (w->bounded && w->bounded->exe) return NULL;
   TPU_TRY(tpu_graph_expand(graph, &target, flat));
   uint32_t *param_of = tpu_malloc((seg->n_values + 1) * sizeof *param_of);
   uint8_t *taken = tpu_calloc(seg->n_values + 1, 1);
@@ -292,14 +346,33 @@ static tpu_status emit(const tpu_segment *seg, wanted *w, tpu_graph *graph, tpu_
   } else {
     for (uint32_t p = 0; p < tpu_graph_param_count(graph); p++) param_of[leaf[p]] = p;
     *n_aliases = plan_aliases(seg, w, param_of, taken, aliases);
+    status = drop_unequal(flat, aliases, n_aliases);
     char name[128];
     module_name(seg, name, sizeof name);
-    status = tpu_graph_emit(flat, &target, name, aliases, *n_aliases, text, module);
+    if (!status) status = tpu_graph_emit(flat, &target, name, aliases, *n_aliases, text, module);
     if (!status && text->failed) status = out_of_memory();
   }
   tpu_free(param_of);
   tpu_free(taken);
   return status;
+}
+
+static bool room_of(tpu_type type, const tpu_layout **out) {
+  *out = tpu_layout_intern(type.dtype, type.rank, type.dims);
+  return *out;
+}
+
+static bool note_rooms(const tpu_graph *flat, const tpu_module *m, tpu_exe *e) {
+  uint32_t n;
+  const tpu_val *outputs = tpu_graph_outputs(flat, &n);
+  tpu_type *params = param_types(flat);
+  e->param_rooms = tpu_calloc(e->n_params + 1, sizeof(tpu_layout *));
+  e->output_rooms = tpu_calloc(e->n_outputs + 1, sizeof(tpu_layout *));
+  bool ok = params && e->param_rooms && e->output_rooms;
+  for (uint32_t i = 0; ok && i < e->n_params; i++) ok = room_of(params[m->params[i]], &e->param_rooms[i]);
+  for (uint32_t i = 0; ok && i < e->n_outputs; i++) ok = room_of(tpu_graph_type(flat, outputs[i]), &e->output_rooms[i]);
+  tpu_free(params);
+  return ok;
 }
 
 /* Everything an execute needs, copied out of the graph. */
@@ -338,10 +411,12 @@ static tpu_exe *exe_create(const tpu_segment *seg, const wanted *w, const uint32
   return e;
 }
 
-tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_exe **out) {
-  wanted all = {.multiple = multiple, .live = live}, *w = &all;
+tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, const uint64_t *live, tpu_bounded *bounded,
+                           tpu_exe **out) {
+  wanted all = {.multiple = multiple, .live = live, .bounded = bounded}, *w = &all;
   tpu_graph *graph = tpu_graph_create(), *flat = tpu_graph_create();
   uint32_t *leaf = tpu_malloc((seg->n_values + 1) * sizeof *leaf);
+  w->wide = tpu_graph_create();
   w->outputs = tpu_malloc((seg->n_values + 1) * sizeof *w->outputs);
   w->check_rows = tpu_malloc((seg->n_values + seg->n_refs + 1) * sizeof *w->check_rows);
   w->check_records = tpu_malloc((seg->n_values + seg->n_refs + 1) * sizeof *w->check_records);
@@ -351,18 +426,25 @@ tpu_status tpu_exe_compile(const tpu_segment *seg, const int64_t *multiple, cons
   uint32_t n_aliases = 0;
   tpu_status status = NULL;
   tpu_exe *e = NULL;
-  if (!graph || !flat || !leaf || !w->outputs || !aliases || !w->check_rows || !w->check_records) status = out_of_memory();
+  if (!graph || !flat || !w->wide || !leaf || !w->outputs || !aliases || !w->check_rows || !w->check_records)
+    status = out_of_memory();
   if (!status) status = emit(seg, w, graph, flat, leaf, &text, &module, aliases, &n_aliases);
-  if (!status && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
+  bool is_new = !status && !(bounded && bounded->exe), is_bounded = bounded && bounded->family;
+  if (is_new && !(e = exe_create(seg, w, leaf, &module, aliases, n_aliases))) status = out_of_memory();
+  if (e && is_bounded && !note_rooms(flat, &module, e)) status = out_of_memory();
   tpu_graph_destroy(graph); /* compiling needs the memory */
   tpu_graph_destroy(flat);
+  tpu_graph_destroy(w->wide);
   double start = now_s();
-  if (!status) status = load(seg, &text, &e->executable);
-  if (!status) e->entry = (tpu_cache_entry){.compile_s = now_s() - start, .last_read = clock_s(CLOCK_REALTIME), .reads = 1};
+  if (is_new && !status) status = load(seg, &text, &e->executable);
+  if (is_new && !status) {
+    e->entry = (tpu_cache_entry){.compile_s = now_s() - start, .last_read = clock_s(CLOCK_REALTIME), .reads = 1};
+    if (is_bounded && !tpu_family_add(bounded, e)) status = out_of_memory();
+  }
   if (status)
     tpu_exe_destroy(e);
   else
-    *out = e;
+    *out = is_new ? e : bounded->exe;
   tpu_strbuf_destroy(&text);
   tpu_free(leaf);
   tpu_free(w->outputs);

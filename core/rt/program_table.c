@@ -55,6 +55,7 @@ static void program_destroy(tpu_program *p) {
   tpu_free(p->replaces);
   tpu_free(p->offsets);
   tpu_free(p->multiple);
+  tpu_free(p->classes);
   tpu_free(p);
 }
 
@@ -135,6 +136,29 @@ static tpu_exe *best_exe(const tpu_program *p, const uint64_t *live, uint32_t wo
   return best;
 }
 
+/* Sizes that keep coming back get a program of their own after so many runs of a bounded one. */
+enum { BOUNDED_RUNS = 16 };
+
+/* The bounded program, if it serves. */
+static bool take_bounded(tpu_program *p, const uint64_t *live, uint32_t words, tpu_ready *out) {
+  if (!p->bounded || tpu_cache_policy_get().never || !covers(p->bounded, live, words) || p->n_bounded == BOUNDED_RUNS)
+    return false;
+  p->n_bounded++;
+  *out = (tpu_ready){p->bounded, p->classes};
+  return true;
+}
+
+static tpu_status keep_bounded(tpu_program *p, const tpu_bounded *bounded, tpu_exe *e, tpu_ready *out) {
+  tpu_number *classes = tpu_rt_copy(bounded->values, bounded->n * sizeof *classes);
+  if (!classes) return out_of_memory();
+  tpu_free(p->classes); /* of one that went */
+  p->classes = classes;
+  p->bounded = e;
+  p->n_bounded = 1;
+  *out = (tpu_ready){e, classes};
+  return NULL;
+}
+
 /* The entry for the segment, made if need be. NULL: out of memory. */
 static tpu_program *program_find(const tpu_segment *seg) {
   const tpu_program *like = NULL;
@@ -212,7 +236,7 @@ static bool regions_run_out(void) {
   return left <= 0;
 }
 
-/* Drops the least recently used quarter. The newest, which the caller is about to run, stays. */
+/* Drops the least recently used quarter, and all bounded programs. The newest, which the caller is about to run, stays. */
 static void evict(void) {
   size_t n = 0, at = 0;
   uint64_t key;
@@ -225,11 +249,17 @@ static void evict(void) {
   while (tpu_map_next(&programs, &at, &key, &value))
     for (tpu_program *p = value; p; p = p->next) all[n++] = p;
   qsort(all, n, sizeof(tpu_program *), by_use);
-  for (size_t i = 0; i < n / 4; i++) forget(all[i]);
+  for (size_t i = 0; i < n; i++) {
+    if (i < n / 4)
+      forget(all[i]);
+    else
+      all[i]->bounded = NULL;
+  }
   tpu_free(all);
+  tpu_family_clear();
 }
 
-tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe **out_exe) {
+tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, tpu_ready *out) {
   uint32_t words = (seg->n_values + 63) / 64;
   tpu_rt.stats.cache_requests++;
   tpu_program *p = program_find(seg);
@@ -237,11 +267,12 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   p->used = ++clock_ticks;
   tpu_exe *hit;
   for (; !(hit = best_exe(p, live, words)) && p->compiling;) pthread_cond_wait(&tpu_rt.settled, &tpu_rt.lock);
+  *out = (tpu_ready){.exe = hit};
+  if (!hit && take_bounded(p, live, words, out)) hit = p->bounded;
   if (hit) {
     tpu_rt.stats.cache_hits++;
     hit->entry.reads++;
     hit->entry.last_read = wall_s();
-    *out_exe = hit;
     return NULL;
   }
   /* The union of what was wanted so far, whatever the offsets: who still held a value before may hold it again. */
@@ -252,15 +283,17 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, const tpu_exe
   tpu_exe *e = NULL;
   p->compiling = true;
   tpu_rt_unlock();
-  tpu_status status = tpu_exe_compile(seg, p->multiple, want, &e);
+  tpu_bounded bounded = {0};
+  tpu_status status = tpu_exe_compile(seg, p->multiple, want, p->bounded ? NULL : &bounded, &e);
   tpu_rt_lock();
   p->compiling = false;
   pthread_cond_broadcast(&tpu_rt.settled);
   tpu_free(want);
   if (status) return status;
+  if (bounded.family) return keep_bounded(p, &bounded, e, out);
   e->next = p->exes;
   p->exes = e;
-  *out_exe = e;
+  *out = (tpu_ready){.exe = e};
   n_executables++;
   if (tpu_rt.busy != 1) return NULL; /* other launches need programs */
   if (n_executables > TPU_MOST_EXECUTABLES || regions_run_out()) evict();
@@ -288,6 +321,7 @@ void tpu_program_cache_clear(void) {
   programs = (tpu_map){0};
   n_executables = 0;
   tpu_rt_unlock();
+  tpu_family_clear();
   size_t at = 0;
   uint64_t key;
   void *value;

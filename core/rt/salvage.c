@@ -58,9 +58,9 @@ static tpu_status run_single(tpu_segment *one, uint64_t *live) {
   memset(live, 0, ((one->n_values + 63) / 64) * sizeof *live);
   for (uint32_t i = 0; i < one->n_values; i++)
     if (!one->is_leaf[i]) live[i / 64] |= UINT64_C(1) << (i % 64);
-  const tpu_exe *exe;
-  TPU_TRY(tpu_program_get(one, live, &exe));
-  return tpu_segment_run(one, exe, false);
+  tpu_ready ready;
+  TPU_TRY(tpu_program_get(one, live, &ready));
+  return tpu_segment_run(one, &ready, false);
 }
 
 /* The error of an operand that does not exist. */

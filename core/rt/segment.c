@@ -627,6 +627,7 @@ static tpu_status copy_across(tpu_lane *lane, const tpu_tensor *src, const tpu_t
   if (!status) {
     tpu_value *w = tpu_value_create(dst->storage->device, v->layout, VALUE_READY);
     if (w) {
+      w->room = v->room;
       tpu_value_set_buffer(w, moved);
       far->value = w;
     } else {

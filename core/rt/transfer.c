@@ -39,17 +39,22 @@ static int coalesce(int rank, int64_t *sizes, int64_t *a, int64_t *b) {
   return n;
 }
 
-static void copy_strided(const tpu_tensor *t, char *dst, const int64_t *dst_strides, const char *src,
-                         const int64_t *src_strides) {
-  int64_t item = tpu_dtype_bytes(t->dtype), sizes[TPU_MAX_RANK], a[TPU_MAX_RANK], b[TPU_MAX_RANK];
-  for (int i = 0; i < t->rank; i++) {
-    if (t->sizes[i] == 0) return;
-    sizes[i] = t->sizes[i];
+void tpu_copy_elements(tpu_dtype dtype, int rank, const int64_t *all_sizes, char *dst, const int64_t *dst_strides,
+                       const char *src, const int64_t *src_strides) {
+  int64_t item = tpu_dtype_bytes(dtype), sizes[TPU_MAX_RANK], a[TPU_MAX_RANK], b[TPU_MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    if (all_sizes[i] == 0) return;
+    sizes[i] = all_sizes[i];
     a[i] = dst_strides[i] * item;
     b[i] = src_strides[i] * item;
   }
-  int n = coalesce(t->rank, sizes, a, b);
+  int n = coalesce(rank, sizes, a, b);
   copy_block(n, sizes, dst, a, src, b, (size_t)item);
+}
+
+static void copy_strided(const tpu_tensor *t, char *dst, const int64_t *dst_strides, const char *src,
+                         const int64_t *src_strides) {
+  tpu_copy_elements(t->dtype, t->rank, t->sizes, dst, dst_strides, src, src_strides);
 }
 
 static int64_t tensor_bytes(const tpu_tensor *t) {
@@ -192,6 +197,7 @@ static tpu_status take_value(tpu_storage *s, tpu_value **out) {
 
 /* Waits for a READY value and gives the address of its bytes, on platforms with host pointers. */
 static tpu_status host_pointer(tpu_value *v, const char **out) {
+  TPU_TRY(tpu_room_leave(v));
   void *p = atomic_load_explicit(&v->host, memory_order_acquire);
   if (!p) {
     TPU_TRY(tpu_blame_value(tpu_buffer_await(tpu_rt.client, v->buffer), v));
@@ -242,7 +248,12 @@ tpu_status tpu_read_async(tpu_lane *lane, const tpu_tensor *src, void *data, tpu
       memset(data, 0, (size_t)bytes);
       return NULL;
     }
-    status = tpu_buffer_to_host(tpu_rt.client, v->buffer, data, (size_t)bytes, out_event);
+    if (v->room) {
+      status = tpu_room_leave(v);
+      if (!status) memcpy(data, atomic_load_explicit(&v->host, memory_order_acquire), (size_t)bytes);
+    } else {
+      status = tpu_buffer_to_host(tpu_rt.client, v->buffer, data, (size_t)bytes, out_event);
+    }
   }
   tpu_value_release(v);
   return status;
@@ -267,7 +278,7 @@ tpu_status tpu_storage_retype(const tpu_tensor *as) {
   tpu_rt_lock();
   tpu_value *v = s->value;
   bool plain = v && atomic_load_explicit(&v->state, memory_order_acquire) == VALUE_READY && v->layout->dtype == TPU_U8 &&
-               v->layout->rank == 1 && v->layout != place->layout;
+               v->layout->rank == 1 && !v->room && v->layout != place->layout;
   if (plain) tpu_value_retain(v);
   tpu_rt_unlock();
   if (!plain) return NULL;

@@ -113,6 +113,7 @@ void tpu_value_release(tpu_value *v) {
     tpu_buffer_destroy(tpu_rt.client, tpu_value_take_buffer(v));
   else if (v->counted)
     count(v, false);
+  if (v->room) tpu_free(atomic_load_explicit(&v->host, memory_order_acquire));
   tpu_status_release(v->error);
   atomic_fetch_sub_explicit(&live_values, 1, memory_order_relaxed);
   cache_give(&free_values, &n_free_values, v);
