@@ -231,6 +231,12 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
+  [[noreturn]] void refuse_dtype(const at::Tensor &out, at::ScalarType wanted) const {
+    TORCH_CHECK(row->strides != TPU_STRIDES_ELEMENTWISE, "Found dtype ", out.scalar_type(), " but expected ", wanted);
+    TORCH_CHECK(false, "Expected out tensor to have dtype ", c10::scalarTypeToTypeMeta(wanted), ", but got ", out.dtype(),
+                " instead");
+  }
+
   // What an in-place or out= form promises, in the order of TensorIterator's checks.
   void check_destination(const Call &c, const at::Tensor &t, const tpu_result *r, const IValue *frame) const {
     if (!is_ours(t.unsafeGetTensorImpl()) || t.device().index() != c.device)
@@ -240,6 +246,7 @@ class Kernel final : public c10::OperatorKernel {
     const bool resize = t.sizes() != sizes;
     if (C10_UNLIKELY(resize && (!resizes || is_argument(t, frame))))
       TORCH_CHECK(false, "output with shape ", t.sizes(), " doesn't match the broadcast shape ", sizes);
+    if (C10_UNLIKELY(row->exact && resizes && r->dtype != dtype_of(t.scalar_type()))) refuse_dtype(t, scalar_type_of(r->dtype));
     if (C10_UNLIKELY(!tpu_dtype_can_cast(r->dtype, dtype_of(t.scalar_type()))))
       TORCH_CHECK(false, "result type ", scalar_type_of(r->dtype), " can't be cast to the desired output type ", t.scalar_type());
     if (resize && at::native::resize_output(t, sizes))
@@ -530,10 +537,12 @@ void register_row_kernels(torch::Library &aten) {
     if (by_hand.count(base)) continue;
     std::string stem =
         base.back() == '_' && base.size() > 1 && base[base.size() - 2] != '_' ? base.substr(0, base.size() - 1) : base;
-    const std::vector<RowInfo> *candidates[2] = {};
+    const std::vector<RowInfo> *candidates[3] = {};
     if (auto it = by_base.find(stem); it != by_base.end()) candidates[0] = &it->second;
     if (auto it = by_base.find(stem + "_functional"); it != by_base.end()) candidates[1] = &it->second;
-    if (!candidates[0] && !candidates[1]) continue;
+    // The functional form of conj_physical.out is a composite of _conj_physical.
+    if (auto it = by_base.find("_" + stem); it != by_base.end()) candidates[2] = &it->second;
+    if (!candidates[0] && !candidates[1] && !candidates[2]) continue;
     auto op = dispatcher.findSchema(op_name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
     const c10::FunctionSchema &schema = op->schema();

@@ -1,5 +1,6 @@
 // What holds for operators wholesale: those without a kernel, those of nested tensors, and all of them under mixed precision.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUFallback.h>
@@ -83,11 +84,20 @@ void call_functional(const c10::OperatorHandle &functional, const c10::OperatorH
     else
       inner.push_back(frame[i]);
   }
+  for (const at::Tensor &out : outs) {
+    at::assert_no_internal_overlap(out);
+    for (const IValue &v : inner)
+      if (v.isTensor() && v.toTensor().defined()) at::assert_no_partial_overlap(out, v.toTensor());
+  }
+  const Stack inputs = inner;
   functional.redispatchBoxed(keys, &inner);
   for (size_t k = 0; k < outs.size(); k++) {
     const at::Tensor result = inner[k].toTensor();
     TORCH_CHECK(c10::canCast(result.scalar_type(), outs[k].scalar_type()), "result type ", result.scalar_type(),
                 " can't be cast to the desired output type ", outs[k].scalar_type());
+    if (outs[k].sizes() != result.sizes())
+      for (const IValue &v : inputs)
+        if (v.isTensor() && v.toTensor().defined()) at::assert_no_overlap(outs[k], v.toTensor());
     at::native::resize_output(outs[k], result.sizes());
     copy_tensor(outs[k], result, false);
   }

@@ -42,9 +42,6 @@ SKIPPED = {
 FALLBACKS = {
     "bincount": "bincount",
     "cholesky": "cholesky cholesky.out",
-    "conj_physical": "conj_physical.out",
-    "fft.ifft": "conj_physical.out",
-    "fft.ihfft": "conj_physical.out",
     "geqrf": "geqrf geqrf.a",
     "hash_tensor": "hash_tensor.out",
     "histogram": "histogram.bin_ct histogram.bin_ct_out histogram.bins_tensor",

@@ -1,4 +1,5 @@
 /* Rows: activations and their gradients. Source: aten/src/ATen/native/cpu/Activation.cpp, Activation.cpp. */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -256,4 +257,12 @@ void lower_rrelu_backward(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   }
   tpu_val slope = mul_c(b, tpu_add(b, number_like(b, a, 3, xs[1]), number_like(b, a, 4, xs[1])), 0.5);
   o->out[0].val = tpu_convert(b, tpu_select(b, compare_c(b, TPU_GT, xs[1], 0), xs[0], tpu_mul(b, xs[0], slope)), dtype);
+}
+
+tpu_status check_softshrink(const double *v, tpu_dtype dtype) {
+  if (!tpu_is_float(dtype)) return NULL; /* the lowering refuses it */
+  double most = dtype == TPU_F16 ? 65504 : dtype == TPU_BF16 ? 0x1.fep127 : dtype == TPU_F32 ? 0x1.fffffep127 : DBL_MAX;
+  if (v[1] >= 0 && v[1] <= most) return NULL;
+  return tpu_error(TPU_INVALID_ARGUMENT, "lambda must be in range [0, %g] for input dtype %s, but found %g", most,
+                   tpu_dtype_scalar_name(dtype), v[1]);
 }

@@ -152,6 +152,10 @@ static bool margin_operands(tpu_build *b, const tpu_args *a, int i, bool target_
              sizes_text(b, target, ts, sizeof ts));
     return false;
   }
+  if (tpu_dtype_of(b, target) != TPU_I64) {
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected scalar type Long but found %s", tpu_dtype_scalar_name(tpu_dtype_of(b, target)));
+    return false;
+  }
   *out_x = tpu_convert(b, tpu_reshape(b, x, 2, dims), tpu_dtype_opmath(tpu_dtype_of(b, x)));
   *out_target = tpu_convert(b, tpu_reshape(b, target, target_is_matrix ? 2 : 1, dims), TPU_I32);
   return true;

@@ -108,17 +108,21 @@ typedef enum tpu_stride_rule {
 } tpu_stride_rule;
 
 enum { TPU_CHECKED_ARGS = 4 };
+#define TPU_FITS_LOOSE_HALF (1u << 31) /* half precision takes any real number (infinite, then) */
 struct tpu_row {
   const char *aten; /* "add.Tensor": a functional overload's name */
   tpu_lower_fn lower;
   int32_t hlo; /* parameters of family functions; meaning by family */
   int32_t rule;
-  uint8_t strides;                         /* tpu_stride_rule */
-  uint8_t random;                          /* draws random numbers: two implicit slots (seed, offset) after the call's own */
-  uint32_t statics;                        /* bit i: a number in argument i is static */
-  uint32_t defaults;                       /* bit i: whether argument i equals its schema default is part of the signature */
-  const char *single;                      /* foreach rows: the row that computes one element */
-  tpu_status (*check)(const double *args); /* judges each call's numbers (args[i]: argument i); NULL: any will do */
+  uint8_t strides;    /* tpu_stride_rule */
+  uint8_t exact;      /* an out= tensor must have the result's dtype: nothing is cast */
+  uint8_t random;     /* draws random numbers: two implicit slots (seed, offset) after the call's own */
+  uint32_t statics;   /* bit i: a number in argument i is static */
+  uint32_t defaults;  /* bit i: whether argument i equals its schema default is part of the signature */
+  uint32_t fits;      /* bit i: a number in argument i must be one that the result's dtype holds */
+  const char *single; /* foreach rows: the row that computes one element */
+  /* Judges each call's numbers (args[i]: argument i; dtype: of the first tensor); NULL: any will do. */
+  tpu_status (*check)(const double *args, tpu_dtype dtype);
   const char *file;
   int line;
 };
@@ -193,15 +197,16 @@ tpu_val random_u64(tpu_build *b, const tpu_args *a, tpu_outs *o, int rank, const
 /* [0, 1) as PyTorch's uniform: as many random bits as the significand has (8 bf16, 11 f16, 24 f32, 53 f64). */
 tpu_val random_unit(tpu_build *b, const tpu_args *a, tpu_outs *o, tpu_dtype dtype, int rank, const int64_t *dims);
 
-/* .check of rows that draw from a distribution (sample.c): INVALID_ARGUMENT in PyTorch's words. */
-tpu_status check_bernoulli(const double *args) TPU_MUST_USE;
-tpu_status check_cauchy(const double *args) TPU_MUST_USE;
-tpu_status check_exponential(const double *args) TPU_MUST_USE;
-tpu_status check_geometric(const double *args) TPU_MUST_USE;
-tpu_status check_log_normal(const double *args) TPU_MUST_USE;
-tpu_status check_normal(const double *args) TPU_MUST_USE;
-tpu_status check_normal_std(const double *args) TPU_MUST_USE;
-tpu_status check_uniform(const double *args) TPU_MUST_USE;
+/* .check of rows, mostly of those that draw from a distribution (sample.c): INVALID_ARGUMENT in PyTorch's words. */
+tpu_status check_bernoulli(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_cauchy(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_exponential(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_geometric(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_log_normal(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_normal(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_normal_std(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_softshrink(const double *args, tpu_dtype dtype) TPU_MUST_USE;
+tpu_status check_uniform(const double *args, tpu_dtype dtype) TPU_MUST_USE;
 /* The first of "from" and "to - 1" that a tensor of dtype cannot hold; NULL: random() may draw from [from, to). */
 const char *random_out_of_bounds(tpu_dtype dtype, int64_t from, int64_t to);
 

@@ -221,6 +221,8 @@ static void vector_product(tpu_build *b, const tpu_args *a, tpu_outs *o, bool co
 void lower_dot(tpu_build *b, const tpu_args *a, tpu_outs *o) { vector_product(b, a, o, false); }
 void lower_vdot(tpu_build *b, const tpu_args *a, tpu_outs *o) { vector_product(b, a, o, true); }
 
+static bool is_inexact(tpu_dtype t) { return tpu_is_float(t) || tpu_is_complex(t); }
+
 void lower_addr(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   tpu_val self = arg_tensor(b, a, 0), x = arg_tensor(b, a, 1), y = arg_tensor(b, a, 2);
   if (tpu_build_failed(b)) return;
@@ -231,12 +233,10 @@ void lower_addr(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   static const char *const names[] = {"beta", "alpha"};
   for (int i = 0; i < 2; i++) {
     tpu_dtype t = arg_number_dtype(a, 3 + i);
-    bool fits = dtype == TPU_BOOL ? t == TPU_BOOL || arg_is_default(a, 3 + i) : !tpu_is_float(t) && !tpu_is_complex(t);
-    if (!tpu_is_float(dtype) && !tpu_is_complex(dtype) && !fits)
-      tpu_fail(b, TPU_INVALID_ARGUMENT,
-               dtype == TPU_BOOL ? "Boolean %s only supported for Boolean results."
-                                 : "For integral input tensors, argument %s must not be a floating point number.",
-               names[i]);
+    if (t == TPU_BOOL && dtype != TPU_BOOL)
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "Boolean %s only supported for Boolean results.", names[i]);
+    if (!is_inexact(dtype) && is_inexact(t))
+      tpu_fail(b, TPU_INVALID_ARGUMENT, "For integral input tensors, argument %s must not be a floating point number.", names[i]);
   }
   const int64_t dims[2] = {tpu_dim_of(b, x, 0), tpu_dim_of(b, y, 0)}, rows = 0, columns = 1;
   self = expand_to(b, self, 2, dims);

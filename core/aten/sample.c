@@ -123,20 +123,30 @@ void lower_geometric(tpu_build *b, const tpu_args *a, tpu_outs *o) {
 }
 
 /* --- what their parameters must be */
-#define NEEDS(condition, ...) return (condition) ? NULL : tpu_error(TPU_INVALID_ARGUMENT, __VA_ARGS__)
+#define NEEDS(condition, ...) \
+  (void)dtype;                \
+  return (condition) ? NULL : tpu_error(TPU_INVALID_ARGUMENT, __VA_ARGS__)
 
-tpu_status check_bernoulli(const double *v) {
+tpu_status check_bernoulli(const double *v, tpu_dtype dtype) {
   NEEDS(v[1] >= 0 && v[1] <= 1, "bernoulli_ expects p to be in [0, 1], but got p=%g", v[1]);
 }
-tpu_status check_cauchy(const double *v) { NEEDS(v[2] > 0, "cauchy_ expects sigma > 0.0, but found sigma=%g", v[2]); }
-tpu_status check_exponential(const double *v) { NEEDS(v[1] > 0, "exponential_ expects lambda > 0.0, but found lambda=%g", v[1]); }
-tpu_status check_geometric(const double *v) {
+tpu_status check_cauchy(const double *v, tpu_dtype dtype) {
+  NEEDS(v[2] > 0, "cauchy_ expects sigma > 0.0, but found sigma=%g", v[2]);
+}
+tpu_status check_exponential(const double *v, tpu_dtype dtype) {
+  NEEDS(v[1] > 0, "exponential_ expects lambda > 0.0, but found lambda=%g", v[1]);
+}
+tpu_status check_geometric(const double *v, tpu_dtype dtype) {
   NEEDS(v[1] > 0 && v[1] < 1, "geometric_ expects p to be in (0, 1), but got p=%g", v[1]);
 }
-tpu_status check_log_normal(const double *v) { NEEDS(v[2] > 0, "log_normal_ expects std > 0.0, but found std=%g", v[2]); }
-tpu_status check_normal(const double *v) { return check_normal_std(v + 1); }
-tpu_status check_normal_std(const double *v) { NEEDS(v[1] >= 0, "normal expects std >= 0.0, but found std %g", v[1]); }
-tpu_status check_uniform(const double *v) {
+tpu_status check_log_normal(const double *v, tpu_dtype dtype) {
+  NEEDS(v[2] > 0, "log_normal_ expects std > 0.0, but found std=%g", v[2]);
+}
+tpu_status check_normal(const double *v, tpu_dtype dtype) { return check_normal_std(v + 1, dtype); }
+tpu_status check_normal_std(const double *v, tpu_dtype dtype) {
+  NEEDS(v[1] >= 0, "normal expects std >= 0.0, but found std %g", v[1]);
+}
+tpu_status check_uniform(const double *v, tpu_dtype dtype) {
   NEEDS(v[1] <= v[2], "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", v[1], v[2]);
 }
 

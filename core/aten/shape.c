@@ -215,10 +215,14 @@ void lower_roll(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     tpu_fail(b, TPU_INVALID_ARGUMENT, "shifts and dimensions must align. shifts: %d, dims:%d", n_shifts, n_dims);
     return;
   }
+  if (rank == 0) {
+    tpu_fail(b, TPU_OUT_OF_RANGE, "Dimension specified as 0 but tensor has no dimensions");
+    return;
+  }
   for (int i = 0; i < n_dims; i++) {
     int dim = wrap_dim(b, dims[i], rank);
     if (tpu_build_failed(b)) return;
-    if (rank > 0) x = roll_dim(b, x, dim, shifts[i]);
+    x = roll_dim(b, x, dim, shifts[i]);
   }
   o->out[0].val = x;
 }

@@ -208,7 +208,9 @@ static tpu_val zeta(tpu_build *b, tpu_val s, tpu_val q) {
   tpu_val half = mul_c(b, s, 0.5), even = tpu_compare(b, TPU_EQ, half, tpu_unary(b, TPU_HLO_FLOOR, half));
   tpu_val sum = tpu_select(b, even, tpu_add(b, first, negative), tpu_sub(b, first, negative));
   sum = tpu_select(b, tpu_compare(b, TPU_EQ, s, tpu_unary(b, TPU_HLO_FLOOR, s)), sum, tpu_full_like(b, sum, (double)NAN));
-  return select_c(b, pole, (double)INFINITY, tpu_select(b, below, sum, first));
+  tpu_val value = select_c(b, pole, (double)INFINITY, tpu_select(b, below, sum, first));
+  value = select_c(b, compare_c(b, TPU_LT, s, 1), (double)NAN, value);
+  return select_c(b, compare_c(b, TPU_EQ, s, 1), (double)INFINITY, value);
 }
 
 /* By the larger real part; equal infinite ones need the sum itself (_log_add_exp_helper in cpu/LogAddExp.h). */

@@ -21,6 +21,13 @@ static int64_t number_i(const tpu_number *n) {
     default: return n->i;
   }
 }
+static bool number_is_true(const tpu_number *n) {
+  switch (n->dtype) {
+    case TPU_F64: return n->f != 0;
+    case TPU_C128: return n->c[0] != 0 || n->c[1] != 0;
+    default: return n->i != 0;
+  }
+}
 static uint32_t float_bits(double v) {
   float f = (float)v;
   uint32_t bits;
@@ -46,7 +53,7 @@ static void pack_one(const tpu_slot_use *u, const tpu_number *n, uint32_t *words
       words[u->at + 1] = (uint32_t)(v >> 32);
       break;
     }
-    case TPU_BOOL: words[u->at] = n->dtype == TPU_BOOL || n->dtype == TPU_I64 ? n->i != 0 : number_f(n) != 0; break;
+    case TPU_BOOL: words[u->at] = number_is_true(n); break;
     default:
       words[u->at] = tpu_dtype_kind(u->dtype) == TPU_KIND_FLOAT ? float_bits(number_f(n)) : (uint32_t)(uint64_t)number_i(n);
   }

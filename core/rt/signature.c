@@ -331,7 +331,7 @@ static tpu_status check_numbers(const tpu_call *call) {
     const tpu_number *n = &call->numbers[call->args[i].first];
     v[i] = n->dtype == TPU_BOOL || n->dtype == TPU_I64 ? (double)n->i : n->dtype == TPU_F64 ? n->f : n->c[0];
   }
-  return call->row->check(v);
+  return call->row->check(v, call->n_tensors ? call->tensors[0].dtype : TPU_DTYPE_NONE);
 }
 
 tpu_status tpu_signature_get(const tpu_call *call, const tpu_signature **out) {
@@ -345,7 +345,8 @@ tpu_status tpu_signature_get(const tpu_call *call, const tpu_signature **out) {
   key_word(&k, (uint64_t)(uintptr_t)call->row ^ (uint64_t)call->default_dtype << 48 ^ (uint64_t)call->n_args << 56);
   for (int i = 0; i < call->n_args; i++) key_arg(&k, &call->args[i]);
   for (int i = 0; i < call->n_tensors; i++) key_tensor(&k, call->row, &call->tensors[i]);
-  return get(&k, call, SIG_CALL, TPU_DTYPE_NONE, out);
+  TPU_TRY(get(&k, call, SIG_CALL, TPU_DTYPE_NONE, out));
+  return call->row->fits ? tpu_numbers_fit(call, (*out)->results[0].dtype) : NULL;
 }
 
 tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_tensor *tensors, tpu_dtype dtype,

@@ -96,7 +96,9 @@ static void encode(const tpu_number *n, tpu_dtype dtype, uint8_t out[TPU_ELEMENT
     tpu_dtype real = tpu_dtype_real(dtype);
     tpu_number_from_double(real, n->c[0], out);
     tpu_number_from_double(real, n->c[1], out + tpu_dtype_bytes(real));
-  } else
+  } else if (dtype == TPU_BOOL)
+    tpu_number_from_int(dtype, n->c[0] != 0 || n->c[1] != 0, out);
+  else
     tpu_number_from_double(dtype, n->c[0], out);
 }
 
