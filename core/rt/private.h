@@ -118,9 +118,9 @@ struct tpu_signature {
   tpu_number fill;
   int64_t *operand_bytes; /* numel * element bytes if the operand is dense, else -1 */
 };
-/* The signature of an internal kind over tensors; dtype: CONVERT's result. */
 /* The call's numbers that its row wants to fit `dtype` do (fit.c). */
 tpu_status tpu_numbers_fit(const tpu_call *call, tpu_dtype dtype) TPU_MUST_USE;
+/* The signature of an internal kind over tensors; dtype: CONVERT's result. */
 tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_tensor *tensors, tpu_dtype dtype,
                                   const tpu_signature **out) TPU_MUST_USE;
 
