@@ -105,11 +105,21 @@ static tpu_status send_packs(const tpu_segment *seg, const tpu_ready *ready, tpu
 }
 
 /* --- running a segment's program */
+/* The machine's memory; asking for it takes longer than recording a call. */
+static int64_t memory_bytes(void) {
+  static atomic_llong known;
+  int64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!bytes) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    bytes = pages > 0 && page > 0 ? (int64_t)pages * page : INT64_MAX;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+  }
+  return bytes;
+}
+
 /* A CPU plugin finds out too late, when operands were donated already. */
 static tpu_status never_fits(const tpu_exe *exe) {
-  if (!tpu_rt.quirks->host_pointers) return NULL;
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0 || exe->output_bytes / page < pages) return NULL;
+  if (!tpu_rt.quirks->host_pointers || exe->output_bytes < memory_bytes()) return NULL;
   return tpu_error(TPU_RESOURCE_EXHAUSTED, "the results are larger than this machine's memory");
 }
 
