@@ -5,9 +5,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_cudnn_rnn.h>
 #include <ATen/ops/_nested_from_padded_native.h>
 #include <ATen/ops/_nested_tensor_from_mask_native.h>
 #include <ATen/ops/_nested_view_from_buffer_native.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
 
 #include <atomic>
 #include <map>
@@ -153,26 +156,86 @@ void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet keys, Stack *st
 // --- nested tensors of the strided layout. Most of PyTorch's kernels for them are compositions over the buffer, whatever the
 // device in their names; those that read its memory run on the CPU.
 
-const std::unordered_set<std::string> &kernels_over_memory() {
-  static const std::unordered_set<std::string> names = {"aten::sum",
-                                                        "aten::all",
-                                                        "aten::_nested_sum_backward",
-                                                        "aten::native_layer_norm",
-                                                        "aten::native_layer_norm_backward",
-                                                        "aten::_transform_bias_rescale_qkv"};
-  return names;
+bool reads_memory(const std::string &name) {
+  static constexpr const char *names[] = {
+      "sum", "all", "_nested_sum_backward", "native_layer_norm", "native_layer_norm_backward", "_transform_bias_rescale_qkv"};
+  return std::any_of(std::begin(names), std::end(names), [&](const char *n) { return name == std::string("aten::") + n; });
 }
 
 void nested(const c10::OperatorHandle &op, c10::DispatchKeySet, Stack *stack) {
   const std::string name = c10::toString(op.operator_name());
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU), "The operator '", name,
                               "' is not implemented for nested tensors of the strided layout. Use layout=torch.jagged.");
-  if (kernels_over_memory().count(op.operator_name().name)) {
+  if (reads_memory(op.operator_name().name)) {
     fallback_announce(name);
     at::native::cpu_fallback(op, stack, false, c10::DispatchKey::NestedTensorCPU);
   } else {
     op.callBoxedForDispatchKey(c10::DispatchKey::NestedTensorCPU, *stack);
   }
+}
+
+// --- recurrent layers. PyTorch's composite kernels record each step's operations, a program that grows with the steps. Where it
+// would be long, a layer is one operator, which is a loop in the program; PyTorch's formula for cuDNN's connects it to autograd.
+
+constexpr int64_t kManySteps = 16;
+
+// rnn_tanh.input(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+struct RecurrentArgs {
+  const IValue *at;
+  at::Tensor input = at[0].toTensor();
+  std::vector<at::Tensor> hx = at[1].isTensor() ? std::vector<at::Tensor>{at[1].toTensor()} : at[1].toTensorVector();
+  std::vector<at::Tensor> params = at[2].toTensorVector();
+  int64_t each = at[3].toBool() ? 4 : 2, layers = at[4].toInt(), directions = at[7].toBool() ? 2 : 1;
+  bool batch_first = at[8].toBool();
+
+  // cuDNN's forms have no second gradient and no forward mode, so what may need them can ask for the composite kernel as on CUDA:
+  // torch.backends.cudnn.flags(enabled=False).
+  bool can_loop() const {
+    const auto ours = [](const at::Tensor &t) { return is_ours(t.unsafeGetTensorImpl()) && !t._fw_grad(0).defined(); };
+    return at::globalContext().userEnabledCuDNN() && input.dim() == 3 && input.size(batch_first ? 1 : 0) >= kManySteps &&
+           input.numel() > 0 && at::isFloatingType(input.scalar_type()) && ours(input) &&
+           static_cast<int64_t>(params.size()) == layers * directions * each && std::all_of(hx.begin(), hx.end(), ours) &&
+           std::all_of(params.begin(), params.end(), ours) && hx[0].dim() == 3 && hx[0].size(0) == layers * directions &&
+           hx.back().sizes() == hx[0].sizes();
+  }
+
+  void lower_precision() {
+    if (!at::autocast::is_autocast_enabled(kDevice)) return;
+    std::vector<at::Tensor *> all = {&input};
+    for (std::vector<at::Tensor> *list : {&hx, &params})
+      for (at::Tensor &t : *list) all.push_back(&t);
+    for (at::Tensor *t : all) *t = at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), *t, kDevice);
+  }
+};
+
+int64_t recurrent_mode(const std::string &name) {
+  return name == "aten::lstm" ? 2 : name == "aten::gru" ? 3 : name == "aten::rnn_tanh" ? 1 : 0;
+}
+
+void recurrent(const c10::OperatorHandle &op, c10::DispatchKeySet, Stack *stack) {
+  RecurrentArgs a{stack->data() + (stack->size() - op.schema().arguments().size())};
+  if (!a.can_loop()) return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  a.lower_precision();
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  at::Tensor x = a.batch_first ? a.input.transpose(0, 1) : a.input;
+  const auto per_layer = static_cast<size_t>(a.directions * a.each);
+  const double dropout = a.at[5].toDouble();
+  const bool train = a.at[6].toBool();
+  std::vector<at::Tensor> last[2];
+  for (int64_t i = 0; i < a.layers; i++) {
+    const auto state = [&](size_t k) { return a.hx[k].narrow(0, i * a.directions, a.directions); };
+    const std::optional<at::Tensor> cx = a.hx.size() > 1 ? std::optional<at::Tensor>(state(1)) : std::nullopt;
+    auto [y, hy, cy, reserve, buffer] = at::_cudnn_rnn(
+        x, at::TensorList(a.params).slice(static_cast<size_t>(i) * per_layer, per_layer), a.each, {}, state(0), cx,
+        recurrent_mode(op.operator_name().name), a.hx[0].size(2), 0, 1, false, 0.0, train, a.directions == 2, {}, {});
+    x = dropout > 0 && train && i + 1 < a.layers ? at::dropout(y, dropout, true) : y;
+    last[0].push_back(hy);
+    last[1].push_back(cy);
+  }
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->emplace_back(a.batch_first ? x.transpose(0, 1) : x);
+  for (size_t k = 0; k + 1 < op.schema().returns().size(); k++)
+    stack->emplace_back(a.layers == 1 ? last[k][0] : at::cat(last[k]));
 }
 
 }  // namespace
@@ -198,6 +261,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_mask", TORCH_FN(at::native::NestedTensor_nested_tensor_from_mask));
   m.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
 }
+
+#define RECURRENT(m)                                                                       \
+  for (const char *name : {"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"}) \
+  m.impl(name, torch::CppFunction::makeFromBoxedFunction<&tpu::recurrent>())
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { RECURRENT(m); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { RECURRENT(m); }
 
 void bridge_fallback_set(bridge_fallback policy) { tpu::fallback_policy.store(policy); }
 bridge_fallback bridge_fallback_get(void) { return tpu::fallback_policy.load(); }

@@ -71,7 +71,7 @@ def test_batch_norm_backward():
 
 
 def gradients(outputs, inputs, cotangents):
-    got = torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+    got = torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True, retain_graph=True)
     return [g.detach() for g in got]
 
 
@@ -111,3 +111,70 @@ def test_cells_of_recurrent_layers(bias):
     check("_thnn_fused_gru_cell", x, y, h, *b, want=[hy.detach(), workspace], **near)
     want = gradients([hy], [x, y, h, *b], grads[:1]) + ([] if bias else [None] * 2)
     check("_thnn_fused_gru_cell_backward", grads[0], workspace, bias, want=want, **near)
+
+
+def recurrent_step(mode, x, h, c, w):
+    """One step of cuDNN's layer: h, c, and what is kept for the gradient."""
+    a, b = x @ w[0].t() + (w[2] if len(w) > 2 else 0), h @ w[1].t() + (w[3] if len(w) > 2 else 0)
+    if mode == 2:
+        i, f, g, o = (a + b).chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c = f * c + i * g
+        return o * c.tanh(), c, [i, f, g, o, c]
+    if mode == 3:
+        (ar, az, an), (br, bz, bn) = a.chunk(3, 1), b.chunk(3, 1)
+        r, z = (ar + br).sigmoid(), (az + bz).sigmoid()
+        n = (an + r * bn).tanh()
+        return n + z * (h - n), c, [r, z, n, bn]
+    return ((a + b).tanh() if mode else (a + b).relu()), c, []
+
+
+def recurrent_layer(mode, x, w, hx, cx, directions):
+    per, outs, hy, cy, kept = len(w) // directions, [], [], [], []
+    for d in range(directions):
+        h, c, ys, saved = hx[d], cx[d] if mode == 2 else None, {}, {}
+        for t in range(len(x) - 1, -1, -1) if d else range(len(x)):
+            h, c, parts = recurrent_step(mode, x[t], h, c, w[d * per : (d + 1) * per])
+            ys[t], saved[t] = h, torch.cat([*parts, h[:, :0]], 1)
+        outs.append(torch.stack([ys[t] for t in range(len(x))]))
+        kept.append(torch.stack([saved[t] for t in range(len(x))]))
+        hy.append(h)
+        cy.append(c)
+    return torch.cat(outs, 2), torch.stack(hy), torch.stack(cy) if mode == 2 else None, torch.stack(kept)
+
+
+@pytest.mark.parametrize("mode", range(4))
+@pytest.mark.parametrize(("bias", "directions"), [(True, 1), (False, 2), (True, 2)])
+def test_layers_of_recurrent_networks(mode, bias, directions):
+    """Against the formulas of nn.LSTM and its kin (the CPU has no cuDNN)."""
+    g = torch.Generator().manual_seed(mode)
+    steps, batch, features, hidden = 5, 2, 3, 4
+    gates = {2: 4, 3: 3}.get(mode, 1) * hidden
+    shapes = [(gates, features), (gates, hidden)] + [(gates,)] * 2 * bias
+    x, hx, *w = (
+        torch.randn(*s, generator=g).requires_grad_()
+        for s in [(steps, batch, features), (directions, batch, hidden), *shapes * directions]
+    )
+    cx = torch.randn(directions, batch, hidden, generator=g).requires_grad_() if mode == 2 else None
+    y, hy, cy, kept = recurrent_layer(mode, x, w, hx, cx, directions)
+    sizes = mode, hidden, 0, 1, False, 0.0, True, directions == 2, [], None
+    near = {"rtol": 1e-4, "atol": 1e-5}
+    detached = [t.detach() for t in w]
+    empty = torch.empty(0)
+    want = [y.detach(), hy.detach(), cy.detach() if mode == 2 else empty, kept.detach(), empty]
+    inner = x.detach(), detached, 2 + 2 * bias
+    states = hx.detach(), cx.detach() if mode == 2 else None
+    check("_cudnn_rnn", *inner, None, *states, *sizes, want=want, **near)
+
+    outputs = [y, hy] + [cy] * (mode == 2)
+    grads = [torch.randn(t.shape, generator=g) for t in outputs]
+    inputs = [x, hx] + [cx] * (mode == 2)
+    found = gradients(outputs, inputs + w, grads)
+    want = found[: len(inputs)] + [None] * (mode != 2) + found[len(inputs) :]
+    grads += [None] * (mode != 2)
+    args = *inner, empty, *states, y.detach(), *grads, *sizes, kept.detach(), [True] * 4
+    check("_cudnn_rnn_backward", *args, want=want, **near)
+    found = gradients(outputs[:1], inputs + w, grads[:1])
+    want = found[: len(inputs)] + [None] * (mode != 2) + found[len(inputs) :]
+    args = *inner, empty, *states, y.detach(), grads[0], None, None, *sizes, kept.detach(), [True] * 4
+    check("_cudnn_rnn_backward", *args, want=want, **near)

@@ -14,6 +14,7 @@ FOLDER = pathlib.Path(__file__).parent
 NOT_FOR_TPU = {}
 # Rows whose results the meta kernel sees differently, and why.
 NOT_META = {
+    "_cudnn_rnn": "what is kept for the gradient is of our own form",
     "_scaled_dot_product_efficient_attention": "memory order and a padded logsumexp as CUDA's kernel has them",
     "_scaled_dot_product_efficient_attention_backward": "memory order as CUDA's kernel has it",
     "_scaled_dot_product_flash_attention": "the random state of CUDA's kernel",
