@@ -15,6 +15,7 @@ typedef struct outcome {
 } outcome;
 
 static bool open_worker(void) {
+  setenv("TORCH_TPU_BOUNDED_PROGRAMS", "0", 1); /* a program per size */
   configure(getenv("TPU_TEST_FAKE_PLUGIN"), getenv("TPU_TEST_DISK_DIR"), atoll(getenv("TPU_TEST_DISK_BYTES")));
   return open_fake(); /* whose configuration comes too late */
 }
