@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "aten/elementwise.h"
 #include "aten/nn.h"
 #include "aten/reduce.h"
 #include "base/alloc.h"
@@ -57,7 +58,7 @@ static bool read_attention(tpu_build *b, const tpu_args *a, places at, attention
     tpu_fail(b, TPU_INVALID_ARGUMENT,
              "Expected query, key, and value to have the same dtype, but got query.dtype: %s key.dtype: %s and "
              "value.dtype: %s instead.",
-             dtype_cpp_name(out->dtype), dtype_cpp_name(tpu_dtype_of(b, out->k)), dtype_cpp_name(tpu_dtype_of(b, out->v)));
+             tpu_dtype_c_name(out->dtype), tpu_dtype_c_name(tpu_dtype_of(b, out->k)), tpu_dtype_c_name(tpu_dtype_of(b, out->v)));
   else if (!tpu_is_float(out->dtype))
     fail_not_implemented(b, a, out->dtype);
   if (at.bias >= 0 && arg_present(a, at.bias)) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aten/conv.h"
+#include "aten/elementwise.h"
 #include "aten/nn.h"
 
 /* A convolution's arguments from `stride` on: stride, padding, dilation, transposed, output_padding, groups. */
@@ -177,11 +178,11 @@ void lower_convolution(tpu_build *b, const tpu_args *a, tpu_outs *o) {
     return;
   }
   if (xt.dtype != wt.dtype)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same", dtype_cpp_name(xt.dtype),
-             dtype_cpp_name(wt.dtype));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and weight type (%s) should be the same", tpu_dtype_c_name(xt.dtype),
+             tpu_dtype_c_name(wt.dtype));
   else if (bias.id && tpu_dtype_of(b, bias) != xt.dtype)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and bias type (%s) should be the same", dtype_cpp_name(xt.dtype),
-             dtype_cpp_name(tpu_dtype_of(b, bias)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input type (%s) and bias type (%s) should be the same", tpu_dtype_c_name(xt.dtype),
+             tpu_dtype_c_name(tpu_dtype_of(b, bias)));
   else if (xt.dtype == TPU_BOOL)
     fail_not_implemented(b, a, xt.dtype);
   if (p.transposed) check_output_padding(b, &p);

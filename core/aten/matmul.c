@@ -1,6 +1,7 @@
 /* Products of matrices and vectors. Source: aten/src/ATen/native/LinearAlgebra.cpp, Blas.cpp. */
 #include <inttypes.h>
 
+#include "aten/elementwise.h"
 #include "aten/nn.h"
 
 static bool is_supported(tpu_build *b, const tpu_args *a, tpu_dtype dtype) {
@@ -40,8 +41,8 @@ void lower_mm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_rank_of(b, y) != 2) tpu_fail(b, TPU_INVALID_ARGUMENT, "mat2 must be a matrix");
   if (!check_mm(b, x, y)) return;
   if (dtype != tpu_dtype_of(b, y))
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s", dtype_cpp_name(dtype),
-             dtype_cpp_name(tpu_dtype_of(b, y)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "expected m1 and m2 to have the same dtype, but got: %s != %s", tpu_dtype_c_name(dtype),
+             tpu_dtype_c_name(tpu_dtype_of(b, y)));
   if (!is_supported(b, a, dtype)) return;
   o->out[0].val = tpu_convert(b, contract(b, x, y, 0, 1, 0), arg_dtype(a, 2, dtype));
 }
@@ -55,9 +56,9 @@ void lower_int_mm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_build_failed(b)) return;
   tpu_dtype xt = tpu_dtype_of(b, x), yt = tpu_dtype_of(b, y);
   if (xt != TPU_I8 && xt != TPU_U8)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected self dtype to be int8 or uint8 but got %s", dtype_cpp_name(xt));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected self dtype to be int8 or uint8 but got %s", tpu_dtype_c_name(xt));
   else if (yt != TPU_I8)
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected mat2 dtype to be int8 but got %s", dtype_cpp_name(yt));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Expected mat2 dtype to be int8 but got %s", tpu_dtype_c_name(yt));
   else if (tpu_dim_of(b, x, 1) != tpu_dim_of(b, y, 0))
     tpu_fail(b, TPU_INVALID_ARGUMENT, "self.size(1) needs to match mat2.size(0) but got %" PRId64 " and %" PRId64,
              tpu_dim_of(b, x, 1), tpu_dim_of(b, y, 0));
@@ -142,8 +143,8 @@ void lower_baddbmm(tpu_build *b, const tpu_args *a, tpu_outs *o) {
   if (tpu_build_failed(b)) return;
   tpu_dtype st = tpu_dtype_of(b, self);
   if ((st != dtype && st != out) || dtype != tpu_dtype_of(b, y))
-    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input dtypes must be the same, got: input %s, batch1: %s, batch2: %s", dtype_cpp_name(st),
-             dtype_cpp_name(dtype), dtype_cpp_name(tpu_dtype_of(b, y)));
+    tpu_fail(b, TPU_INVALID_ARGUMENT, "Input dtypes must be the same, got: input %s, batch1: %s, batch2: %s",
+             tpu_dtype_c_name(st), tpu_dtype_c_name(dtype), tpu_dtype_c_name(tpu_dtype_of(b, y)));
   if (!is_supported(b, a, dtype)) return;
   o->out[0].val = tpu_convert(b, scale_and_add(b, a, contract(b, x, y, 1, 2, 1), self, beta, beta + 1), out);
 }

@@ -18,27 +18,6 @@ const char *dims_text(tpu_build *b, int rank, const int64_t *dims) {
   return text;
 }
 
-const char *dtype_cpp_name(tpu_dtype t) {
-  switch (t) {
-    case TPU_F32: return "float";
-    case TPU_F64: return "double";
-    case TPU_F16: return "c10::Half";
-    case TPU_BF16: return "c10::BFloat16";
-    case TPU_I64: return "long int";
-    case TPU_I32: return "int";
-    case TPU_I16: return "short int";
-    case TPU_I8: return "signed char";
-    case TPU_U8: return "unsigned char";
-    case TPU_U16: return "short unsigned int";
-    case TPU_U32: return "unsigned int";
-    case TPU_U64: return "long unsigned int";
-    case TPU_BOOL: return "bool";
-    case TPU_C64: return "c10::complex<float>";
-    case TPU_C128: return "c10::complex<double>";
-    default: return tpu_dtype_scalar_name(t);
-  }
-}
-
 tpu_val expand_to(tpu_build *b, tpu_val x, int rank, const int64_t *dims) {
   tpu_type type = tpu_type_of(b, x);
   if (tpu_build_failed(b)) return TPU_POISON;

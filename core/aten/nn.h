@@ -6,8 +6,6 @@
 
 /* "[2, 3]"; the text is the builder's. */
 const char *dims_text(tpu_build *b, int rank, const int64_t *dims);
-/* The C++ name of a dtype, as some of PyTorch's messages print it: "float", "c10::Half". */
-const char *dtype_cpp_name(tpu_dtype t);
 
 /* x expanded to dims; INVALID_ARGUMENT in the words of Tensor.expand. */
 tpu_val expand_to(tpu_build *b, tpu_val x, int rank, const int64_t *dims);
@@ -20,7 +18,7 @@ tpu_val contract(tpu_build *b, tpu_val x, tpu_val y, int n_batch, int64_t cx, in
 tpu_val contract_dims(tpu_build *b, tpu_val x, tpu_val y, const tpu_dot_dims *dims);
 
 /* Sums and maxima of x over axes, which leave the result; x is of an opmath type. On the CPU a sum over the last dims is a
- * product with ones and a maximum over them folds halves: XLA's CPU backend does not vectorise such reductions (5 times slower).
+ * product with ones: XLA's CPU backend does not vectorise such reductions (5 times slower).
  */
 tpu_val sum_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes);
 tpu_val max_over(tpu_build *b, tpu_val x, int n_axes, const int64_t *axes);

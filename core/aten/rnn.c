@@ -1,17 +1,13 @@
 /* Rows: cells of recurrent layers and their gradients. Source: aten/src/ATen/native/cuda/RNN.cu, RNN.cpp. */
-#include <inttypes.h>
+#include "aten/rnn.h"
 
-#include "aten/elementwise.h"
+#include <inttypes.h>
 
 #define LSTM_GATES 4 /* in, forget, cell, out */
 #define GRU_GATES 3  /* reset, update, new */
 #define GRU_SAVED 5  /* reset, update, new, hx, the hidden part of new before the reset gate */
 
 static tpu_val tanh_of(tpu_build *b, tpu_val x) { return tpu_unary(b, TPU_HLO_TANH, x); }
-static tpu_val one_minus(tpu_build *b, tpu_val x) { return add_c(b, tpu_neg(b, x), 1); }
-/* The derivatives of sigmoid and tanh by their values. */
-static tpu_val sigmoid_slope(tpu_build *b, tpu_val y) { return tpu_mul(b, y, one_minus(b, y)); }
-static tpu_val tanh_slope(tpu_build *b, tpu_val y) { return one_minus(b, square(b, y)); }
 
 /* Argument i: [B, n * H] -> n parts of [B, H], in opmath. */
 static bool read_gates(tpu_build *b, const tpu_args *a, int i, int n, tpu_val *out_parts) {

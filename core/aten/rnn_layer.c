@@ -2,8 +2,8 @@
  * operators, whose formulas connect them to autograd. */
 #include <string.h>
 
-#include "aten/elementwise.h"
 #include "aten/nn.h"
+#include "aten/rnn.h"
 
 enum { MODE_RELU, MODE_TANH, MODE_LSTM, MODE_GRU };
 
@@ -77,10 +77,6 @@ static tpu_val put_step(tpu_build *b, tpu_val all, tpu_val t, tpu_val x) {
 }
 
 static tpu_val part(const layer *l, tpu_val x, int k) { return tpu_slice_dim(l->b, x, 1, k * l->hidden, (k + 1) * l->hidden, 1); }
-
-static tpu_val one_minus(tpu_build *b, tpu_val x) { return add_c(b, tpu_neg(b, x), 1); }
-static tpu_val sigmoid_slope(tpu_build *b, tpu_val y) { return tpu_mul(b, y, one_minus(b, y)); }
-static tpu_val tanh_slope(tpu_build *b, tpu_val y) { return one_minus(b, square(b, y)); }
 
 static tpu_val more(tpu_build *b, const tpu_val *params, void *arg) {
   const pass *p = arg;

@@ -69,7 +69,7 @@ static bool join_elementwise(tpu_bounding *b, const tpu_node *node, tpu_val out)
   return true;
 }
 
-/* Every dim but `except` (-1: none; dims of `skip`). */
+/* Every dim but `except`. */
 static bool join_others(tpu_bounding *b, tpu_val x, tpu_val out, int except) {
   for (int i = 0; i < tpu_bounding_type(b, x)->rank; i++)
     if (i != except && !join(b, x, i, out, i)) return false;
@@ -206,16 +206,14 @@ static bool decide_concatenate(tpu_bounding *b, const tpu_node *node, tpu_val ou
   return true;
 }
 
-static bool attr_varies(const tpu_bounding *b, const tpu_node *node, uint32_t index, uint32_t i) {
-  return tpu_bounding_attr(b, node, index, i) >= 0;
-}
+static bool attr_varies(const tpu_bounding *b, uint32_t index, uint32_t i) { return tpu_bounding_attr(b, index, i) >= 0; }
 
 static bool decide_slice(tpu_bounding *b, const tpu_node *node, uint32_t index, tpu_val out) {
   tpu_val x = node->operands[0];
   uint32_t rank = (uint32_t)tpu_bounding_type(b, x)->rank;
   for (uint32_t i = 0; i < rank; i++) {
-    if (attr_varies(b, node, index, 2 * rank + i)) return false;
-    bool moves = attr_varies(b, node, index, i);
+    if (attr_varies(b, index, 2 * rank + i)) return false;
+    bool moves = attr_varies(b, index, i);
     int64_t start = tpu_node_attr(node, i), stride = tpu_node_attr(node, 2 * rank + i);
     if (moves && stride != 1) return false;
     if (!moves && start == 0 && stride == 1 && tpu_bounding_same(b, x, (int)i, out, (int)i)) {
@@ -232,8 +230,8 @@ static bool decide_pad(tpu_bounding *b, const tpu_node *node, uint32_t index, tp
   tpu_val x = node->operands[0];
   uint32_t rank = (uint32_t)tpu_bounding_type(b, x)->rank;
   for (uint32_t i = 0; i < rank; i++) {
-    if (attr_varies(b, node, index, i) || attr_varies(b, node, index, 2 * rank + i)) return false;
-    bool moves = attr_varies(b, node, index, rank + i);
+    if (attr_varies(b, index, i) || attr_varies(b, index, 2 * rank + i)) return false;
+    bool moves = attr_varies(b, index, rank + i);
     int64_t lo = tpu_node_attr(node, i), hi = tpu_node_attr(node, rank + i), interior = tpu_node_attr(node, 2 * rank + i);
     bool plain = !moves && lo == 0 && hi == 0 && interior == 0;
     if (plain && !join(b, x, (int)i, out, (int)i)) return false;
@@ -345,7 +343,7 @@ static bool decide_gather(tpu_bounding *b, const tpu_node *node, uint32_t index,
   int windows[TPU_MAX_RANK], rank = tpu_bounding_type(b, x)->rank;
   uint32_t sizes_at = a->n - (uint32_t)rank;
   for (uint32_t i = 0; i < sizes_at; i++)
-    if (attr_varies(b, node, index, i)) return false;
+    if (attr_varies(b, index, i)) return false;
   int n = tpu_kept_dims(rank, d.n_collapsed, d.collapsed, d.n_batch, d.operand_batch, windows);
   for (int i = 0; i < d.n_map; i++) want_plain(b, x, (int)d.start_index_map[i]);
   for (int i = 0; i < d.n_batch; i++)
@@ -452,7 +450,7 @@ static bool attrs_fixed(const tpu_bounding *b, const tpu_node *node, uint32_t in
     default: break;
   }
   for (uint32_t i = 0; a && i < a->n; i++)
-    if (attr_varies(b, node, index, i)) return false;
+    if (attr_varies(b, index, i)) return false;
   return true;
 }
 

@@ -220,7 +220,7 @@ static void widen_slice(widening *w, const tpu_node *node, uint32_t index) {
   if (b->status) return;
   tpu_val zero = tpu_scalar_i(b, TPU_I32, 0);
   for (uint32_t i = 0; i < rank; i++) {
-    int32_t c = tpu_bounding_attr(&w->d, node, index, i);
+    int32_t c = tpu_bounding_attr(&w->d, index, i);
     bool whole = c < 0 && tpu_node_attr(node, i) == 0 && tpu_node_attr(node, 2 * rank + i) == 1 &&
                  tpu_bounding_same(&w->d, v, (int)i, out, (int)i);
     starts[i] = c < 0 ? zero : extent(w, c, TPU_I32);
@@ -249,7 +249,7 @@ static void widen_pad(widening *w, const tpu_node *node, uint32_t index) {
     lo[i] = tpu_node_attr(node, i);
     hi[i] = tpu_node_attr(node, rank + i);
     interior[i] = tpu_node_attr(node, 2 * rank + i);
-    bool moves = tpu_bounding_attr(&w->d, node, index, rank + i) >= 0;
+    bool moves = tpu_bounding_attr(&w->d, index, rank + i) >= 0;
     if (is_static(w, v, (int)i) && is_static(w, out, (int)i) && !moves) continue;
     if (!moves && !lo[i] && !hi[i]) continue;
     dims[n++] = i;

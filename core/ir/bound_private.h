@@ -42,9 +42,8 @@ static inline bool tpu_bounding_same(const tpu_bounding *b, tpu_val x, int i, tp
   int32_t c = tpu_bounding_class(b, x, i);
   return c == tpu_bounding_class(b, y, j) && (c >= 0 || tpu_bounding_type(b, x)->dims[i] == tpu_bounding_type(b, y)->dims[j]);
 }
-/* The class of number i of the node's attributes. */
-static inline int32_t tpu_bounding_attr(const tpu_bounding *b, const tpu_node *node, uint32_t index, uint32_t i) {
-  (void)node;
+/* The class of number i of the attributes of node `index`. */
+static inline int32_t tpu_bounding_attr(const tpu_bounding *b, uint32_t index, uint32_t i) {
   return b->plan->class_of[b->numbers->at[index] + i];
 }
 /* One scalar made wide: it takes whatever form its user needs. */

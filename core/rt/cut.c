@@ -7,13 +7,6 @@
 static tpu_status out_of_memory(void) { return tpu_error(TPU_RESOURCE_EXHAUSTED, "out of host memory"); }
 
 /* --- packing run-time numbers */
-static double number_f(const tpu_number *n) {
-  switch (n->dtype) {
-    case TPU_F64: return n->f;
-    case TPU_C128: return n->c[0];
-    default: return (double)n->i;
-  }
-}
 static int64_t number_i(const tpu_number *n) {
   switch (n->dtype) {
     case TPU_F64: return (int64_t)n->f;
@@ -37,13 +30,13 @@ static uint32_t float_bits(double v) {
 
 static void pack_one(const tpu_slot_use *u, const tpu_number *n, uint32_t *words, double *doubles) {
   switch (u->dtype) {
-    case TPU_F64: doubles[u->at] = number_f(n); break;
+    case TPU_F64: doubles[u->at] = tpu_number_real(n); break;
     case TPU_C128:
-      doubles[u->at] = number_f(n);
+      doubles[u->at] = tpu_number_real(n);
       doubles[u->at + 1] = n->dtype == TPU_C128 ? n->c[1] : 0;
       break;
     case TPU_C64:
-      words[u->at] = float_bits(number_f(n));
+      words[u->at] = float_bits(tpu_number_real(n));
       words[u->at + 1] = float_bits(n->dtype == TPU_C128 ? n->c[1] : 0);
       break;
     case TPU_I64:
@@ -55,7 +48,8 @@ static void pack_one(const tpu_slot_use *u, const tpu_number *n, uint32_t *words
     }
     case TPU_BOOL: words[u->at] = number_is_true(n); break;
     default:
-      words[u->at] = tpu_dtype_kind(u->dtype) == TPU_KIND_FLOAT ? float_bits(number_f(n)) : (uint32_t)(uint64_t)number_i(n);
+      words[u->at] =
+          tpu_dtype_kind(u->dtype) == TPU_KIND_FLOAT ? float_bits(tpu_number_real(n)) : (uint32_t)(uint64_t)number_i(n);
   }
 }
 

@@ -1,26 +1,20 @@
 /* Numbers that a tensor's dtype must hold: x.fill_(1e40), masked_fill of half precision with -1e9. */
 #include <math.h>
 
+#include "aten/elementwise.h"
 #include "rt/private.h"
 
-/* As c10 names the C++ type. */
+/* As c10 names the type here: integers by their widths. */
 static const char *type_name(tpu_dtype t) {
   switch (t) {
     case TPU_U8: return "uint8_t";
     case TPU_I8: return "int8_t";
     case TPU_I16: return "int16_t";
-    case TPU_I32: return "int";
     case TPU_I64: return "int64_t";
     case TPU_U16: return "uint16_t";
     case TPU_U32: return "uint32_t";
     case TPU_U64: return "uint64_t";
-    case TPU_F16: return "c10::Half";
-    case TPU_BF16: return "c10::BFloat16";
-    case TPU_F32: return "float";
-    case TPU_F64: return "double";
-    case TPU_C64: return "c10::complex<float>";
-    case TPU_C128: return "c10::complex<double>";
-    default: return tpu_dtype_scalar_name(t);
+    default: return tpu_dtype_c_name(t);
   }
 }
 

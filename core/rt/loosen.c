@@ -23,8 +23,6 @@ bool tpu_row_loosens(const tpu_row *row) {
   return (is_range(row) && sized_arange) || (is_random(row) && bounded_random);
 }
 
-static double value_of(const tpu_number *n) { return n->dtype == TPU_F64 ? n->f : (double)n->i; }
-
 /* (start, end[, step], dtype, ...) -> (n, start, step, dtype). A range from 0 stays as it is: a constant is what folds best. */
 static void loosen_range(tpu_call *call, tpu_call_room *room) {
   int n = call->n_numbers;
@@ -39,7 +37,7 @@ static void loosen_range(tpu_call *call, tpu_call_room *room) {
   if (wanted->kind == TPU_ARG_DTYPE) dtype = (tpu_dtype)wanted->dtype;
   tpu_number step = {.dtype = TPU_I64, .i = 1};
   if (n == 3) step = call->numbers[2];
-  double from = value_of(&call->numbers[0]), to = value_of(&call->numbers[1]), by = value_of(&step);
+  double from = tpu_number_real(&call->numbers[0]), to = tpu_number_real(&call->numbers[1]), by = tpu_number_real(&step);
   if (from == 0 || !(fabs(from) < 0x1p53) || !(fabs(to) < 0x1p53) || (by > 0 ? to < from : to > from)) return;
   if (dtype == TPU_I64) from = trunc(from), to = trunc(to), by = trunc(by);
   double count = by == 0 ? -1 : ceil((to - from) / by);

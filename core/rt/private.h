@@ -126,6 +126,11 @@ tpu_status tpu_signature_internal(tpu_sig_kind kind, int n_tensors, const tpu_te
 
 #define NO_SLOT UINT32_MAX
 
+/* A number's real part. */
+static inline double tpu_number_real(const tpu_number *n) {
+  return n->dtype == TPU_F64 ? n->f : n->dtype == TPU_C128 ? n->c[0] : (double)n->i;
+}
+
 /* --- segments */
 typedef struct tpu_record_out {
   uint32_t value;         /* NO_VALUE: undefined or not kept */

@@ -284,7 +284,8 @@ tpu_status tpu_program_get(tpu_segment *seg, const uint64_t *live, tpu_ready *ou
   p->compiling = true;
   tpu_rt_unlock();
   tpu_bounded bounded = {0};
-  tpu_status status = tpu_exe_compile(seg, p->multiple, want, p->bounded ? NULL : &bounded, &e);
+  bool own = p->bounded || tpu_cache_policy_get().never;
+  tpu_status status = tpu_exe_compile(seg, p->multiple, want, own ? NULL : &bounded, &e);
   tpu_rt_lock();
   p->compiling = false;
   pthread_cond_broadcast(&tpu_rt.settled);

@@ -329,7 +329,7 @@ static tpu_status check_numbers(const tpu_call *call) {
   for (int i = 0; i < call->n_args && i < TPU_CHECKED_ARGS; i++) {
     if (call->args[i].kind != TPU_ARG_NUMBER) continue;
     const tpu_number *n = &call->numbers[call->args[i].first];
-    v[i] = n->dtype == TPU_BOOL || n->dtype == TPU_I64 ? (double)n->i : n->dtype == TPU_F64 ? n->f : n->c[0];
+    v[i] = tpu_number_real(n);
   }
   return call->row->check(v, call->n_tensors ? call->tensors[0].dtype : TPU_DTYPE_NONE);
 }
